@@ -129,6 +129,7 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
   await session.run(`create table ${target} (${fields.join(', ')})`)
   using folder = makeTemporaryFolder('loantape-publish-')
   const file = join(folder.path, `${source}.csv`)
+  // A server before 18 takes an unquoted `\.` on a line of its own for the end.
   await db.run(`copy release.${source} to ${quoteLiteral(file)} (format csv, header false, force_quote *)`)
   await copyRows(session, target, createReadStream(file)).catch(async (error: unknown) => {
     const code = codeAt(error)
