@@ -97,16 +97,16 @@ test('sums count the days, months and ages that every lender has whole, and a di
      union all
      select 'west', toDate32('2026-04-02'), ${contents('west')}`,
   )
+  const rowOf = (source: string, at: string, thousandths: number) =>
+    `select '${source}' as source, ${at}, toNullable(toDecimal64('0.00${thousandths}', 3)) as points`
   for (const [index, [whole, beyond]] of kinds.entries()) {
     const rows = [
-      `'east' as source, ${whole}, toDecimal64('0.005', 3) as points`,
-      `'(all)' as source, ${whole}, toDecimal64('0.005', 3) as points`,
-      `'west' as source, ${beyond}, toDecimal64('0.007', 3) as points`,
-      `'(all)' as source, ${beyond}, toDecimal64('0.009', 3) as points`,
+      rowOf('east', whole, 5),
+      rowOf('(all)', whole, 5),
+      rowOf('west', beyond, 7),
+      rowOf('(all)', beyond, 9),
     ]
-    await server.run(
-      `create view fleet.own_of_${index} as ${rows.map((row) => `select ${row}`).join(' union all ')}`,
-    )
+    await server.run(`create view fleet.own_of_${index} as ${rows.join(' union all ')}`)
     const grain = [...whole.matchAll(/ as (\w+)/g)].map(([, column = '']) => column)
     models.push({name: `own.of_${index}`, grain, addsUp: ['points']})
   }
