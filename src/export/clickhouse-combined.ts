@@ -86,7 +86,7 @@ export async function planCombined(
   for (const model of models) {
     const {name, reads, is_published} = model
     const isKnown = reads.every((read) => given.has(read) || found.has(read))
-    if (given.has(name) || name.startsWith('accounting.') || !isKnown || ofDeals.has(name)) continue
+    if (given.has(name) || !isKnown || ofDeals.has(name)) continue
     const describesDeals = reads.some((read) => ofDeals.has(read) || found.get(read)?.describesDeals)
     if (is_published && !describesDeals) continue
     try {
