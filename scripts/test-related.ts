@@ -1,7 +1,7 @@
 /**
  * Runs the tests of changed files: `npm run test:related -- src/sync/guard.ts sql/core/deal.sql`. Without arguments it takes the
  * files changed since the last commit. A module's tests are those that import it, directly or through other modules of `src/`,
- * and those named after it. A model's or seed's tests are those that name a table built from it, and the model cases; a check's
+ * those named after it, and those that run a command of it. A model's or seed's tests are those that name a table built from it, and the model cases; a check's
  * are the tests of checks; a query's are those of the modules that name it.
  */
 import {execFileSync, spawnSync} from 'node:child_process'
@@ -67,8 +67,28 @@ function listTestsOfModule(path: string): string[] {
     for (const [from, to] of imports) if (to.some((module) => reached.has(module))) reached.add(from)
   }
   const name = basename(path, '.ts')
-  return tests.filter((test) => reached.has(test) || basename(test).startsWith(`${name}.`))
+  const commands = /^src\/cli\/\w+\.ts$/.test(path) ? listCommands(path) : []
+  return tests.filter(
+    (test) =>
+      reached.has(test) ||
+      basename(test).startsWith(`${name}.`) ||
+      commands.some((command) => read(test).includes(`['${command}'`)),
+  )
 }
+
+/** The first words of a file's commands, which tests run as `lab.run(['period', 'close', …])`. */
+const listCommands = (path: string) =>
+  [...read(path).matchAll(/^ {2}'?([a-z][\w-]*)[^:\n]*: does\(/gm)].map(([, command = '']) => command)
+
+/** Tests of what is no module. */
+const OF_FOLDER: [folder: string, tests: string[]][] = [
+  ['pages/', ['test/web/own-pages.test.ts', 'test/web/workbench.test.ts']],
+  ['test/models/', ['test/build/model-cases.test.ts']],
+  ['templates/', ['test/cli/init.test.ts']],
+  ['jobs/', ['test/schedule/job.test.ts', 'test/schedule/run-job.test.ts']],
+  ['deploy/', ['test/deploy/files.test.ts']],
+  ['docs/', tests.filter((test) => /^test\/(docs|structure)\//.test(test))],
+]
 
 const given = process.argv.slice(2)
 const changed =
@@ -77,13 +97,13 @@ const changed =
     : [...git('diff', '--name-only', 'HEAD'), ...git('ls-files', '-o', '--exclude-standard')]
 const related = changed.flatMap((path) => {
   if (path.startsWith('sql/')) return listTestsOfSql(path)
-  if (path.startsWith('pages/')) return ['test/web/own-pages.test.ts', 'test/web/workbench.test.ts']
-  if (path.startsWith('test/models/')) return ['test/build/model-cases.test.ts']
+  const [, ofFolder] = OF_FOLDER.find(([folder]) => path.startsWith(folder)) ?? []
+  if (ofFolder) return ofFolder
   return /\.(ts|json)$/.test(path) ? listTestsOfModule(path) : []
 })
 const files = [...new Set(related)].sort()
 process.stdout.write(
-  `${files.length} of ${tests.length} test files belong to ${changed.filter(Boolean).join(', ')}.\n`,
+  `${files.length} of ${tests.length} test files belong to ${changed.filter(Boolean).join(', ')}${files.length === 0 ? ': `npm test` runs all' : ''}.\n`,
 )
 if (files.length > 0) {
   const {status} = spawnSync('vitest', ['run', ...files], {cwd: root, stdio: 'inherit'})
