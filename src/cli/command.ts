@@ -63,7 +63,7 @@ export function does<Options extends object, Args extends unknown[], T>(
     }
     if (needs) requireStores(dataFolderAt(call.config.dataDir))
     if (!examines) {
-      const {bringUpToDate} = await import('../record/record.ts')
+      const {bringUpToDate} = await import('../record/bring-up-to-date.ts')
       await bringUpToDate(call.config, call.world)
     }
     const value: T = await Reflect.apply(work, undefined, [call, ...command.processedArgs])

@@ -13,7 +13,7 @@ import {
 import {basename, join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {newError} from '../../src/core/errors.ts'
-import {bringUpToDate} from '../../src/record/record.ts'
+import {bringUpToDate} from '../../src/record/bring-up-to-date.ts'
 import {changeTape, listTapes} from '../../src/store/recorded.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
