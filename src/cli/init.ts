@@ -12,7 +12,8 @@ export const commands = {
   init: does(
     async ({options}: Invocation<{baseUrl?: string}>, given: string | undefined) => {
       const folder = resolve(given ?? '.')
-      const files = listTemplates()
+      const isClone = existsSync(join(folder, 'jobs')) && !existsSync(join(folder, '.env'))
+      const files = listTemplates().filter(({name}) => !isClone || OF_MACHINE.includes(name))
       const taken = files.map(({name}) => findTaken(folder, name)).find((path) => path !== undefined)
       if (taken !== undefined)
         throw newError('OUT_PLACE', `Folder '${folder}' already has '${taken}'.`, {
@@ -55,6 +56,9 @@ export const commands = {
       ].join('\n'),
   ),
 }
+
+/** Left out of git by `.gitignore`, so that a clone of a lender's folder lacks them. */
+const OF_MACHINE = ['.env', 'loantape.service']
 
 const TEMPLATES = join(import.meta.dirname, '../../templates')
 

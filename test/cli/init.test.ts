@@ -56,6 +56,19 @@ test('nothing is written over, and a wrong address is refused before anything is
   expect(readdirSync(folder, {recursive: true})).toEqual(before)
 })
 
+test('a clone of a laid out folder gets what git leaves out, and keeps the rest', async () => {
+  rmSync(folder, {recursive: true, force: true})
+  await layOut()
+  const ignored = readFileSync(at('.gitignore'), 'utf8').split('\n')
+  const left = ['.env', 'loantape.service'].filter((name) => ignored.includes(name))
+  for (const name of left) rmSync(at(name))
+  writeFileSync(at('jobs', 'nightly.yaml'), 'ours')
+  rmSync(at('sql', 'risk'), {recursive: true})
+  expect(readJson(await layOut())).toMatchObject({files: ['.env', 'loantape.service']})
+  expect(readFileSync(at('jobs', 'nightly.yaml'), 'utf8')).toBe('ours')
+  expect(existsSync(at('sql', 'risk'))).toBe(false)
+})
+
 test('a key of any characters comes back out of the settings', () => {
   for (const key of ['sk_live_1', 'sk#live', "it's", `a"b'c`, 'a b$c', ''])
     expect(parseEnv(`KEY=${quote(key)}`).KEY, key).toBe(key)
