@@ -23,6 +23,8 @@ import {GENERATOR, VERSION} from '../core/process.ts'
 import {isHere} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {readTargets} from '../export/delivery-target.ts'
+import {openTarget} from '../export/publish.ts'
+import {PUBLISH_TARGETS} from '../export/target.ts'
 import {listDisagreements} from '../record/record-compare.ts'
 import {listAlarmChannels, listAlarms} from '../schedule/alarms.ts'
 import {listExportedProfiles, listFaults, readJobs, type Step} from '../schedule/job.ts'
@@ -209,6 +211,14 @@ const EXAMINATIONS: Examinations = {
     readTargets(config, asked)
     return namesOf(readTargets(config))
   },
+  databases: async (config, _folder, world) => {
+    const named = PUBLISH_TARGETS.filter((to) => databaseUrlOf(config, to) !== undefined)
+    const answers = await Array.fromAsync(named, async (to) => {
+      await using target = await openTarget(config, to, world)
+      return `${to} at ${target.server} lets us in`
+    })
+    return answers.join(', ') || 'none configured'
+  },
   rates: async (config) => {
     const feeds = readRateFeeds(config)
     return namesOf(feeds) || 'no feeds configured'
@@ -374,14 +384,18 @@ async function readFirstDeal(config: Config, world: World) {
 export const describeTransport = (url: string): string =>
   url.startsWith('http:') && !isHere(url) ? ', unencrypted: anybody on the way can read key and deals' : ''
 
+const databaseUrlOf = ({postgresUrl, clickhouseUrl}: Config, to: (typeof PUBLISH_TARGETS)[number]) =>
+  ({postgres: postgresUrl, clickhouse: clickhouseUrl})[to]
+
 function listLacking(
   step: Step,
   config: Config,
   {tables, pages}: {tables: readonly string[] | undefined; pages: readonly string[]},
 ): string[] {
   if (step.do === 'publish') {
-    const isSet = step.to === 'postgres' ? config.postgresUrl : config.clickhouseUrl
-    return isSet === undefined ? [`LOANTAPE_${step.to.toUpperCase()}_URL not set`] : []
+    return databaseUrlOf(config, step.to) === undefined
+      ? [`LOANTAPE_${step.to.toUpperCase()}_URL not set`]
+      : []
   }
   if (step.do === 'digest') {
     const [page = ''] = step.page.split('?')

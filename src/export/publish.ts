@@ -49,8 +49,8 @@ export async function publishRelease(
   return await publishTo(target, release, {...request, folderId, command}, world)
 }
 
-/** Clients are loaded late, since they would slow the start of every command. */
-async function openTarget(config: Config, to: PublishTarget, world: World): Promise<ReleaseTarget> {
+/** Clients are loaded late, since they would slow the start of every command. @throws what opening a target throws */
+export async function openTarget(config: Config, to: PublishTarget, world: World): Promise<ReleaseTarget> {
   if (to === 'clickhouse')
     return await (await import('./clickhouse.ts')).openClickhouse(clickhouseOf(config), world)
   const {postgresUrl: url, postgresReader: reader} = config

@@ -110,6 +110,15 @@ test('doctor finds a target that a job names but nobody defined, and a base URL 
   expect((await examine(named)).wrong).toEqual([pinned])
 })
 
+test.each([
+  ['postgres://reports:secret@127.0.0.1:1/reporting', 'POSTGRES', 'PostgreSQL at 127.0.0.1:1/reporting'],
+  ['http://127.0.0.1:1', 'CLICKHOUSE', 'ClickHouse at 127.0.0.1:1'],
+])('doctor tries to reach %s', async (url, name, server) => {
+  expect((await examine({[`LOANTAPE_${name}_URL`]: url})).wrong).toEqual([
+    expect.stringContaining(`databases: The connection to ${server} failed (ECONNREFUSED).`),
+  ])
+})
+
 test('doctor finds a job that exports a table nobody publishes, and steps that publish or mail nowhere', async () => {
   await lab.sync(new Date().toISOString())
   const jobs = join(lab.folder.root, '../unable')
