@@ -1,7 +1,6 @@
 import {join} from 'node:path'
 import {z} from 'zod'
 import {parseSelects} from '../build/compile.ts'
-import {withAncestors} from '../build/read-models.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../core/errors.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
@@ -98,14 +97,9 @@ export async function planCombined(
     }
   }
   const isInput = (name: string) => SHARED_SEEDS.includes(name) || kept.includes(name)
-  const published = [...found.values()].filter((model) => model.is_published)
-  const reads = new Map([...found].map(([name, model]) => [name, model.reads]))
-  const needed = withAncestors(new Set(published.map(({name}) => name)), reads)
-  const needing = [...found.values()].filter(({name}) => needed.has(name))
-  return {
-    models: needing,
-    inputs: [...new Set(needing.flatMap((model) => model.reads))].filter(isInput).sort(),
-  }
+  const together = [...found.values()]
+  const inputs = [...new Set(together.flatMap((model) => model.reads))].filter(isInput).sort()
+  return {models: together, inputs}
 }
 
 /** The database that people read; it shows what the views of {@link MADE} compute. */

@@ -11,6 +11,7 @@ test("every mart about more than one deal has a total over all lenders, and so h
   using own = writeSqlFolder({
     'risk/by_state.sql': `-- Deals by state.\n-- grain: state\n--\n-- state: as in core.deal\n-- deals: how many\nselect state, count(*) as deals from core.deal group by state\n`,
     'risk/largest.sql': `-- The state with most deals.\n-- grain: deals\n--\n-- deals: how many\nselect max(deals) as deals from risk.by_state\n`,
+    'risk/drift.sql': `-- Deals, and what their sources changed.\n-- grain: deals\n--\n-- deals: how many\n-- changes: how many\nselect count(*) as deals, (select count(*) from work.source_drift) as changes from core.deal\n`,
     'risk/digits.sql': `-- Digits of addresses.\n-- grain: digits\n--\n-- digits: the first\nselect distinct regexp_extract(property_address, '[0-9]+') as digits from core.deal\n`,
   })
   await lab.sync(DAY_1, {config: {sqlDir: own.path}})
