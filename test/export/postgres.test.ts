@@ -328,7 +328,7 @@ test('foreign objects are never touched, and what others made of published table
   await server.query(
     database,
     `create schema own; create view own.big as select * from core.deal;
-     create function mart.many() returns bigint language sql begin atomic select count(*) from core.deal; end;
+     create function own.many() returns bigint language sql begin atomic select count(*) from core.deal; end;
      create table core.mine as select 42 as answer;
      create table core.noted as select 42 as answer; comment on table core.noted is 'as dbt does';
      alter table core.noted owner to reader;
@@ -338,7 +338,7 @@ test('foreign objects are never touched, and what others made of published table
   const refusal = await failureOf(publish(release(2), {reader: 'reader'}))
   expect(refusal).toMatchObject({code: 'POSTGRES_DEPENDENT', exitCode: 2})
   expect(refusal.message).toContain(
-    'function mart.many(), table core.mine, table core.noted, table core.parted, type core.mood, view core.seven, view own.big',
+    'function own.many(), table core.mine, table core.noted, table core.parted, type core.mood, view core.seven, view own.big',
   )
   const reads = `select has_table_privilege('reader', 'core.mine', 'select') as reads`
   expect(await server.query(database, reads)).toEqual([{reads: false}])
