@@ -12,7 +12,8 @@ export const commands = {
   init: does(
     async ({options}: Invocation<{baseUrl?: string}>, given: string | undefined) => {
       const folder = resolve(given ?? '.')
-      const isClone = existsSync(join(folder, 'jobs')) && !existsSync(join(folder, '.env'))
+      const has = (name: string) => existsSync(join(folder, name))
+      const isClone = has('.gitignore') && has('jobs') && !has('.env')
       const files = listTemplates().filter(({name}) => !isClone || OF_MACHINE.includes(name))
       const taken = files.map(({name}) => findTaken(folder, name)).find((path) => path !== undefined)
       if (taken !== undefined)
