@@ -25,6 +25,8 @@ import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
+import {openHistory} from '../store/warehouse.ts'
+import {countUnreplayed} from '../sync/quarantine.ts'
 import {findRefusal, listNotIssued, requireSameHistory} from './standing.ts'
 
 /**
@@ -44,7 +46,7 @@ export async function closePeriod(
     throw newError(
       'PERIOD_STATE',
       `Period '${period}' is not finished: it ends on ${lastDayOf(period)}, today is ${span.today}, and the last complete walk counts for ${span.walkedUntil ?? 'no day'}.`,
-      {next: 'Close it when the month is over and a sync has seen its last day.'},
+      {next: 'Close it when the month is over and a sync has seen its last day or a later one.'},
     )
   }
   await requireSameHistory(stateDb, folder)
@@ -53,6 +55,8 @@ export async function closePeriod(
   const closing = await readClosing(release, period)
   const {lines, terms, register} = closing
   const profiles = listIssuedProfiles(stateDb)
+  await using history = await openHistory(folder)
+  const {waiting} = await countUnreplayed(history)
   const haveOpenings = profiles.length > 0 && profiles.every((name) => readTarget(stateDb, name).withOpening)
   perform(() => {
     requireNext(stateDb, period, span.first)
@@ -72,6 +76,8 @@ export async function closePeriod(
     terms: haveOpenings ? bookOpenings(terms) : terms,
     /** When the last complete walk of the month's last day began; null if only a later walk saw the end of the month. */
     last_day_walked_at: span.lastDayWalks.get(period) ?? null,
+    /** Unreadable records: what they tell of the month is booked in the first open one once they are replayed. */
+    quarantine_waiting: waiting,
   }
 }
 

@@ -49,8 +49,11 @@ export const commands = {
   'period close': does(
     ({config, options: {why = null}, world}: PeriodCall, month: string) =>
       closePeriod(config, {period: month, why}, world),
-    ({period: month, entries, loans, amount, release_id, terms, last_day_walked_at: at}) =>
-      `Closed ${month}: ${quantity(entries, 'entry')}, ${quantity(loans, 'funded loan')}, ${groupThousands(amount)} (release ${release_id}). ${at === null ? 'No complete walk saw its last day; a later one did.' : `The last walk of its last day began at ${at}.`}${renderTerms(terms)}`,
+    ({period: month, entries, loans, amount, release_id, terms, ...closed}) =>
+      joinLines([
+        `Closed ${month}: ${quantity(entries, 'entry')}, ${quantity(loans, 'funded loan')}, ${groupThousands(amount)} (release ${release_id}). ${closed.last_day_walked_at === null ? 'No complete walk saw its last day; a later one did.' : `The last walk of its last day began at ${closed.last_day_walked_at}.`}${renderTerms(terms)}`,
+        warnOfQuarantine(closed.quarantine_waiting),
+      ]),
   ),
   'period reopen': does(
     ({config, options: {why}, world}: Invocation<{why: string}>, month: string) =>
@@ -116,6 +119,10 @@ export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'per
     ? `${profile} unknown: the current release has other accounts, see \`loantape build\``
     : `${profile} ${quantity(entries, 'entry')}, ${groupThousands(amount)}`
 }
+
+export const warnOfQuarantine = (waiting: number) =>
+  waiting > 0 &&
+  `Quarantine: ${quantity(waiting, 'record')} ${waiting === 1 ? 'waits' : 'wait'}; \`loantape quarantine reasons\` shows ${waiting === 1 ? 'it' : 'them'}.`
 
 /** Names batches that the record lacks but somebody may have imported. */
 export const warnOfUnknown = (batches: readonly string[]) =>

@@ -21,7 +21,7 @@ import {findLearnt} from '../sync/at-source.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
 import {countUnreplayed} from '../sync/quarantine.ts'
 import {findLastCoverage} from '../sync/webhook-events.ts'
-import {renderNotIssued} from './books.ts'
+import {renderNotIssued, warnOfQuarantine} from './books.ts'
 import {renderWarnings} from './build.ts'
 import {does, type Invocation} from './command.ts'
 import {joinLines, renderTable} from './table.ts'
@@ -155,7 +155,7 @@ function describeHealth(status: Status): string {
 }
 
 function renderStatus(status: Status): string {
-  const {last_success, running, quarantine_waiting: waiting, webhooks, learnt_rate_per_second: rate} = status
+  const {last_success, running, webhooks, learnt_rate_per_second: rate} = status
   const [next] = status.next_slots
   return joinLines([
     `Data folder ${status.folder}.`,
@@ -172,8 +172,7 @@ function renderStatus(status: Status): string {
     ...status.disagreements.map(({store, problem}) => `${store}: ${problem}`),
     status.given_up > 0 &&
       `Units and batches given up by \`loantape tape go-on\`: ${groupThousands(status.given_up)}.`,
-    waiting > 0 &&
-      `Quarantine: ${quantity(waiting, 'record')} ${waiting === 1 ? 'waits' : 'wait'}; \`loantape quarantine reasons\` shows ${waiting === 1 ? 'it' : 'them'}.`,
+    warnOfQuarantine(status.quarantine_waiting),
     ...status.drift.map(renderDrift),
     webhooks &&
       `Webhooks: missed ${webhooks.missed} of the ${webhooks.changes} changes of walk ${webhooks.walk_id}.`,

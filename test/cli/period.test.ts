@@ -83,7 +83,7 @@ test('books are what the acts on the tapes make of them, even after months are c
   expect(compareBooks(copy.config)).toEqual([])
 })
 
-test('a month that has ended but is not observed to its end cannot be closed', async () => {
+test('a month that has ended but is not observed to its end cannot be closed; closing says what is unreadable', async () => {
   using late = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: late.folder.root, LOANTAPE_NOW: '2026-04-03T17:00:00Z'}
   const closed = {outcome: 'closed', period: '2026-02', entries: 1, loans: 1, amount: '130.00'}
@@ -93,9 +93,10 @@ test('a month that has ended but is not observed to its end cannot be closed', a
   // A version of one deal is not a walk.
   await late.learnLate('2026-04-01', '2026-04-02', 'a', '130.00')
   await expectRefused(run('period close 2026-03', env), 'PERIOD_STATE', words)
-  await late.walk('2026-04-02', deals(130, 'funded'))
-  const end = {outcome: 'closed', last_day_walked_at: null}
-  expect(readJson(await run('period close 2026-03', env))).toMatchObject(end)
+  await late.walk('2026-04-02', {...deals(130, 'funded'), b: {loan_amount: -5}})
+  const {stdout} = await late.run('period close 2026-03', '2026-04-03', {}, [])
+  expect(stdout).toContain('No complete walk saw its last day; a later one did.')
+  expect(stdout).toContain('Quarantine: 1 record waits; `loantape quarantine reasons` shows it.')
 })
 
 test('a mapping that cannot be read is refused at once, by name and field', async () => {
