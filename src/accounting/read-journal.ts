@@ -102,7 +102,7 @@ export async function listUnmapped(release: Release, mapping: AccountMapping): P
   return nameUnmapped(programs, terms)
 }
 
-/** How much of each term of the roll-forward is booked, and why the rest is not. */
+/** How much of each term of the roll-forward is booked, and why the rest is not; in the order of the roll-forward. */
 export async function readTieOut(release: Release, period: string): Promise<TiedTerm[]> {
   await using db = await openRelease(release)
   return await db.all(
@@ -114,7 +114,7 @@ export async function readTieOut(release: Release, period: string): Promise<Tied
        cast(opening_balance + elsewhere as decimal(38, 2)) as unbooked,
        case when opening_balance > 0 then 'opening balance' when elsewhere > 0 then 'booked elsewhere' end as because,
        difference
-     from accounting.tie_out where month = $1 order by term`,
+     from accounting.tie_out where month = $1 order by place_of_term(term)`,
     [period],
   )
 }

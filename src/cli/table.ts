@@ -76,7 +76,7 @@ export function renderTerms(terms: readonly TiedTerm[] = []): string {
   if (terms.length === 0) return ''
   const table = renderTable(
     terms.map(({term, amount, booked, unbooked, because, difference}) => {
-      return {'roll-forward': term, amount, booked, 'not booked': unbooked, because, difference}
+      return {term, 'roll-forward': amount, booked, 'not booked': unbooked, because, difference}
     }),
   )
   return `\n${table}`

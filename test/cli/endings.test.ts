@@ -124,12 +124,12 @@ test('each ending is booked to its account, to the cent, in the books of every i
   ])
   const terms = await closeAndExport('2026-02', PROFILE_NAMES)
   expect(terms.map(({term, booked}) => [term, booked])).toEqual([
+    ['paid_off', '2121063.75'],
+    ['sold', '100000.01'],
+    ['refinanced', '20000.02'],
+    ['foreclosed', '3000.03'],
     ['charged_off', '400.04'],
     ['ended_other', '50.05'],
-    ['foreclosed', '3000.03'],
-    ['paid_off', '2121063.75'],
-    ['refinanced', '20000.02'],
-    ['sold', '100000.01'],
   ])
   expectBooked(
     {1000: 222_106_376n, 1080: 2_000_002n, 1500: 300_003n, 1290: 40_004n, 1099: 5_005n},
@@ -230,9 +230,9 @@ test('a wrong ending leaves nothing in its account once the source has another o
   const args = 'export xero --period 2026-03'
   const {batches} = readJson(await run(args, ['--json'], '2026-04-02')) as object as Told
   expect(batches[0]?.terms.map(({term, booked}) => [term, booked])).toEqual([
-    ['charged_off', '2121063.75'],
-    ['increased', '5.00'],
     ['refunded', '2221063.76'],
+    ['increased', '5.00'],
+    ['charged_off', '2121063.75'],
   ])
   expect(balancesOf(importBatches(books.folder.exports, 'xero'))).toEqual({
     1090: -224_452_167n - 500n,
