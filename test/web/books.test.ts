@@ -1,5 +1,7 @@
+import {cpSync} from 'node:fs'
 import {expect, test} from 'vitest'
-import {setAccounts} from '../support/books.ts'
+import {trueUp} from '../../src/books/true-up.ts'
+import {openBooks, setAccounts} from '../support/books.ts'
 import {aDeal, createLab} from '../support/lab.ts'
 import {OPERATOR, PAGE_TABLES, serveLab, textOf, VIEWER} from './side.ts'
 
@@ -73,4 +75,21 @@ test('behind the opening of the first month stands what was funded at the first 
   const behind = await side.read('/behind/opening?month=2026-03')
   expect(behind).toContain('deal_000002')
   expect(behind).not.toContain('deal_000001')
+})
+
+test('the page of a true-up says that its files hold what the lines come to', async () => {
+  using before = openBooks()
+  await before.walk('2026-01-05', {deal_1: {status: 'draft'}})
+  using books = openBooks(before)
+  await books.walk('2026-01-25', {deal_1: {status: 'funded'}})
+  const [first] = await books.export('xero', '2026-01', '2026-01-26')
+  cpSync(before.folder.warehouse, books.folder.warehouse)
+  await books.walk('2026-02-03', {deal_1: {status: 'funded', loan_amount: 7}})
+  const {profiles} = await trueUp(books.config, {isIssued: true, why: null}, books.at('2026-02-04'))
+  expect((await books.run('build', '2026-02-04')).code).toBe(0)
+  await using lab = await createLab()
+  await using side = await serveLab(lab, {folder: books.folder, dataDir: books.folder.root})
+  const says = 'A true-up: its files hold'
+  expect(await side.readText(`/books/${profiles[0]?.batch?.batch_id}`)).toContain(says)
+  expect(await side.readText(`/books/${first?.batch_id}`)).not.toContain(says)
 })
