@@ -57,7 +57,7 @@ export function renderWorkbench(page: Frame): string {
 ${places.map(([name, href]) => html`<a href="${href}"${href.split('?')[0] === here && html` aria-current="page"`}>${name}</a>\n`)}${
   find &&
   html`<form class="search" action="/find" role="search">${find.filter && hidden(find.filter.values)}<input type="search" name="q" value="${find.q}" placeholder="Find (/)" aria-label="Find" aria-keyshortcuts="/"></form>\n`
-}${live && html`<span class="live" id="live" role="status" data-running="${String(live.running)}" data-begun="${live.begun}"${!live.isDated && html` data-release="${live.release}"`}>${live.words}</span>`}</nav></header>
+}${live && html`<span class="live muted small" id="live" role="status" data-running="${String(live.running)}" data-begun="${live.begun}"${!live.isDated && html` data-release="${live.release}"`}>${live.words}</span>`}</nav></header>
 <main class="sheet wide" id="main">
 <h1>${title}</h1>
 ${subject}

@@ -113,6 +113,8 @@ test('a printed page has its figures, whole charts and what was chosen, and no n
   await page.goto(`${side.url}/deals`)
   expect(await page.locator('.pages').isVisible()).toBe(false)
   expect(await page.locator('td').first().isVisible()).toBe(true)
+  await page.goto(`${side.url}/tables/core.deal`)
+  expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(680)
 })
 
 test('each check leads to its condition, and to its rows if it found any', async () => {
