@@ -117,6 +117,18 @@ test('a printed page has its figures, whole charts and what was chosen, and no n
   expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(680)
 })
 
+test('amounts are copied with signs that spreadsheets read', async () => {
+  const {page} = await open('/?against=2026-03-02')
+  const copied = await page.evaluate<string>(`(() => {
+    getSelection().selectAllChildren(document.querySelector('main'))
+    const event = new ClipboardEvent('copy', {clipboardData: new DataTransfer(), bubbles: true})
+    document.dispatchEvent(event)
+    return event.clipboardData.getData('text/plain')
+  })()`)
+  expect(copied).toMatch(/\t-?\$[\d,.]+\t/)
+  expect(copied).not.toMatch(/[−+]\$/)
+})
+
 test('each check leads to its condition, and to its rows if it found any', async () => {
   const {page} = await open('/')
   await page.locator('a[href="/checks"]').first().click()

@@ -49,6 +49,14 @@ addEventListener('keydown', (event) => {
   search.select()
 })
 
+// Spreadsheets take an amount with the sign of typesetters, or with a plus, for text.
+addEventListener('copy', (event) => {
+  const text = String(getSelection())
+  if (!/[−+]\$/.test(text)) return
+  event.clipboardData.setData('text/plain', text.replaceAll('−$', '-$').replaceAll('+$', '$'))
+  event.preventDefault()
+})
+
 // Leaves empty bounds out of the address.
 document.querySelector('.filter form')?.addEventListener('formdata', ({target, formData}) => {
   for (const {name, value} of target.querySelectorAll('.ranges input'))
