@@ -129,7 +129,7 @@ function renderFigures(block: Block, {linkTo}: Around): Html | string {
     const isGlance = note !== undefined && meaningOf(column) === 'usd' && value !== null
     const shown = isGlance ? dollarsAtAGlance(String(value)) : formatValue(column, value)
     const href = address === undefined || Number(value) === 0 ? undefined : linkTo(address)
-    return html`<div class="figure"><div class="name">${titleOfColumn(column)}</div><div class="value">${linked(shown, href)}</div><div class="note">${note}</div>${renderLine(column, row)}</div>`
+    return html`<div class="figure"><div class="name">${titleOfColumn(column)}</div><div class="value">${linked(shown, href, `${titleOfColumn(column)}: ${shown}`)}</div><div class="note">${note}</div>${renderLine(column, row)}</div>`
   })}</div>`
 }
 
@@ -247,7 +247,7 @@ function renderChoices(block: Block, {linkTo, options: {label, day}}: Around): H
   const [path = '', query] = hrefOf(block.rows[0] ?? [])?.split('?') ?? []
   return html`<p class="choices">${label !== undefined && `${label} `}${choices}</p>${
     day !== undefined &&
-    html`<form class="against" action="${path}">${hidden(without(new URLSearchParams(query), [day]))}<label>or <input type="date" name="${day}"></label> <button>Compare</button></form>`
+    html`<form class="against" action="${path}">${hidden(without(new URLSearchParams(query), [day]))}<label>or <input type="date" name="${day}" aria-label="or the day"></label> <button>Compare</button></form>`
   }`
 }
 

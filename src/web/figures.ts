@@ -76,8 +76,9 @@ export function span(ms: number): string {
 /** Other programs and proxies refuse longer links; a status can have any length. */
 export const LONGEST_ADDRESS = 8_000
 
-export function linked(value: Html | string, href: string | undefined): Html {
+/** `label` is what a screen reader says of it, if the value alone does not tell where it leads. */
+export function linked(value: Html | string, href: string | undefined, label?: string): Html {
   return href === undefined || href.length > LONGEST_ADDRESS
     ? html`${value}`
-    : html`<a href="${href}">${value}</a>`
+    : html`<a href="${href}"${label !== undefined && html` aria-label="${label}"`}>${value}</a>`
 }

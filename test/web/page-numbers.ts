@@ -2,7 +2,7 @@ import {expect} from 'vitest'
 
 /** Lists the numbers of a page that are links: in cells, figures and sentences. */
 function listNumbers(text: string): {href: string; shown: string}[] {
-  const links = text.matchAll(/<a href="(\/(?:deals|behind)[^"]*)">([^<]*)<\/a>/g)
+  const links = text.matchAll(/<a href="(\/(?:deals|behind)[^"]*)"[^>]*>([^<]*)<\/a>/g)
   return [...links].flatMap(([, href = '', shown = '']) =>
     /^[−$\d]/.test(shown) && !/^(deal_|\d{4}-\d\d|[\da-f]{12}$)/.test(shown)
       ? [{href: href.replaceAll('&amp;', '&').replaceAll('&#39;', "'").replaceAll('&quot;', '"'), shown}]

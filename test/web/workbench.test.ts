@@ -158,6 +158,7 @@ test('figures are those of the summary, and each leads to its deals', async () =
   const {page} = await open('/')
   const ratio = page.locator('.figure', {hasText: 'Weighted loan-to-value'}).first().locator('a').first()
   expect(await ratio.getAttribute('href')).toBe('/portfolio')
+  expect(await page.getByRole('link', {name: /^Open: \$/}).getAttribute('href')).toBe('/deals?part=open')
 })
 
 test('what moved the figures adds up to its total', async () => {
