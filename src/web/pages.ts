@@ -310,16 +310,24 @@ async function renderPageText(
     // Within an own page it knows too little to say so.
     return isEmpty && empty !== undefined && !isAmongOwn ? html`<p class="passed">${empty}</p>` : held.body
   }
-  for (const token of tokens) {
-    const [, part, asked = ''] = (token.type === 'code' && /^page\s+(\S+)(.*)$/.exec(token.lang ?? '')) || []
-    if (part !== undefined) answers.set(token, await hold(part, asked))
-    if (token.type === 'code' && /^sql\b/.test(token.lang ?? '')) {
-      const answer = await answerBlock(token as Tokens.Code, {params, tell, shown}, view)
-      if (answer === undefined) return undefined
-      answers.set(token, answer)
+  /** Also within lists and quotations. False if the page has nothing to show. */
+  const answerAll = async (some: readonly Token[]): Promise<boolean> => {
+    for (const token of some) {
+      const next = line + token.raw.split('\n').length - 1
+      const {type, lang = '', items, tokens: inner = items ?? []} = token as Tokens.Generic
+      const [, part, asked = ''] = (type === 'code' && /^page\s+(\S+)(.*)$/.exec(lang)) || []
+      if (part !== undefined) answers.set(token, await hold(part, asked))
+      if (type === 'code' && /^sql\b/.test(lang)) {
+        const answer = await answerBlock(token as Tokens.Code, {params, tell, shown}, view)
+        if (answer === undefined) return false
+        answers.set(token, answer)
+      }
+      if (!(await answerAll(inner))) return false
+      line = next
     }
-    line += token.raw.split('\n').length - 1
+    return true
   }
+  if (!(await answerAll(tokens))) return undefined
   const linkTo = linkOf(view)
   marked.use({
     renderer: {
