@@ -27,6 +27,9 @@ create temp macro place_of_term(term) as list_position([
 create temp macro monthly_by(asked) as if(
   asked in ('state', 'status', 'size_band', 'ltv_band', 'created_month'), asked, 'loan_program'
 );
+create temp macro one_of(value, names) as if(
+  coalesce(list_contains(names, value), true), value, error('''' || value || ''': expected one of ' || array_to_string(names, ', '))
+);
 create temp macro mentions(text, part) as contains(lower(text), lower(trim(coalesce(part, ''))));
 create temp macro change_since(figure, before, day) as case
   when day is null or figure is null then null
