@@ -78,7 +78,9 @@ export async function viewEditor(
   if (form.get('do') === 'save' && given !== undefined)
     if (sql === undefined && form.get('from') !== stamp)
       problem =
-        'Somebody else has saved the page since. Saved again, your text takes the place of theirs, which is kept below.'
+        stamp === 'none'
+          ? 'The page has been removed since. Saved again, your text brings it back.'
+          : 'Somebody else has saved the page since. Saved again, your text takes the place of theirs, which is kept below.'
     else
       try {
         savePage(stateDb, {name, path, text: `${given.trimEnd()}\n`, who}, now)

@@ -79,6 +79,11 @@ test('a page that somebody else has saved meanwhile is not replaced unseen, and 
   expect(readFileSync(join(pages, 'shared.md'), 'utf8')).toBe('mine\n')
   await press(other, 'Save')
   expect(readFileSync(join(pages, 'shared.md'), 'utf8')).toBe('yours\n')
+  await other.goto(`${side.url}/edit?name=shared`)
+  rmSync(join(pages, 'shared.md'))
+  await press(other, 'Save')
+  expect(await other.locator('.notice').textContent()).toContain('The page has been removed since.')
+  await press(other, 'Save')
   // Saved by hand, with the clock of another machine.
   writeFileSync(join(pages, 'shared.md'), 'by hand\n')
   utimesSync(join(pages, 'shared.md'), new Date('2031-01-01'), new Date('2031-01-01'))
@@ -90,6 +95,7 @@ test('a page that somebody else has saved meanwhile is not replaced unseen, and 
   expect(await third.locator('.needs li').allTextContents()).toEqual([
     expect.stringContaining('web 127.0.0.1'),
     expect.stringContaining('by hand'),
+    expect.stringContaining('web 127.0.0.1'),
     expect.stringContaining('web 127.0.0.1'),
     expect.stringContaining('web 127.0.0.1'),
   ])
