@@ -1,6 +1,6 @@
 import type {FastifyInstance} from 'fastify'
 import {z} from 'zod'
-import {ABOUT, noteText, writeNote} from '../accounting/notes.ts'
+import {ABOUT, LONGEST_NOTE, noteText, writeNote} from '../accounting/notes.ts'
 import {isCalendarDate, parseInstant, sleepUntilStopped} from '../core/clock.ts'
 import {codeOf, explainError, messageOf} from '../core/errors.ts'
 import {carryOutCommand} from '../core/process.ts'
@@ -111,9 +111,14 @@ export function addActions(
     [isoOf(realClock.now())],
   )
   server.post('/actions', async (request, reply) => {
-    const parsed = askedSchema.safeParse(Object.fromEntries(formOf(request)))
-    const notDone = (status: number, why: string) => refuse(reply, status, `Not done: ${why}.`)
-    if (!parsed.success) return await notDone(400, 'expected a form of this server')
+    const form = Object.fromEntries(formOf(request))
+    const parsed = askedSchema.safeParse(form)
+    const kept = form.note && `Your text: ${form.note}`
+    const notDone = (status: number, why: string) => refuse(reply, status, `Not done: ${why}.`, kept)
+    const expected = kept
+      ? `1 to ${LONGEST_NOTE} characters, none of them a control character`
+      : 'a form of this server'
+    if (!parsed.success) return await notDone(400, `expected ${expected}`)
     const obstacle = findObstacle(parsed.data)
     if (obstacle !== undefined) return await notDone(409, obstacle)
     const words = wordsOf(parsed.data)
@@ -142,7 +147,7 @@ export function addActions(
       } catch (error) {
         const {exitCode, message} = explainError(error)
         void end(actionId, exitCode, message)
-        return await refuse(reply, 409, message)
+        return await refuse(reply, 409, message, kept)
       }
       return await reply.redirect(`${findWayBack(request)}#notes`, 303)
     }

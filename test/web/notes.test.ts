@@ -94,9 +94,13 @@ test('who may only look sees notes and writes none; a name given beside the toke
   for (const wrong of [{note: ' '}, {note: 'x'.repeat(60_000)}, {note: 'a\u0000'}, {about: 'month'}])
     expect((await guarded.post('/actions', {...form, ...wrong}, as('anna', OPERATOR))).status).toBe(400)
   const again = {do: 'note', about: 'replaces', subject: '1', note: 'twice'}
-  expect(await (await guarded.post('/actions', again, as('anna', OPERATOR))).text()).toContain(
-    'does not stand',
-  )
+  for (const [note, said] of [
+    [again, /does not stand.* Your text: twice/],
+    [{...form, note: 'a\u000bb'}, /expected 1 to 500 characters.* Your text: a/],
+  ] as const) {
+    const headers = {...as('anna', OPERATOR), accept: 'text/html'}
+    expect(await (await guarded.post('/actions', note, headers)).text()).toMatch(said)
+  }
   const both = ['anna', 'ben\n<b>'].map((name) => guarded.post('/actions', form, as(name, OPERATOR)))
   for (const {status} of await Promise.all(both)) expect(status).toBe(303)
   const {stdout} = await lab.run(['note', 'list'])
