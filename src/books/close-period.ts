@@ -45,7 +45,7 @@ export async function closePeriod(
   if (!span.isComplete) {
     throw newError(
       'PERIOD_STATE',
-      `Period '${period}' is not finished: it ends on ${lastDayOf(period)}, today is ${span.today}, and the last complete walk counts for ${span.walkedUntil ?? 'no day'}.`,
+      `Period '${period}' is not finished: it ends on ${lastDayOf(period)}, today counts as ${span.today}, and the last complete walk counts for ${span.walkedUntil ?? 'no day'}.`,
       {next: 'Close it when the month is over and a sync has seen its last day or a later one.'},
     )
   }

@@ -88,7 +88,11 @@ test('a month that has ended but is not observed to its end cannot be closed; cl
   const env = {LOANTAPE_DATA_DIR: late.folder.root, LOANTAPE_NOW: '2026-04-03T17:00:00Z'}
   const closed = {outcome: 'closed', period: '2026-02', entries: 1, loans: 1, amount: '130.00'}
   expect(readJson(await run('period close 2026-02', env))).toMatchObject(closed)
-  const words = 'it ends on 2026-03-31, today is 2026-04-03, and the last complete walk counts for 2026-03-02'
+  // Before the day's cutoff.
+  const early = {...env, LOANTAPE_NOW: '2026-04-01T05:30:00-04:00'}
+  await expectRefused(run('period close 2026-03', early), 'PERIOD_STATE', 'today counts as 2026-03-31')
+  const words =
+    'it ends on 2026-03-31, today counts as 2026-04-03, and the last complete walk counts for 2026-03-02'
   await expectRefused(run('period close 2026-03', env), 'PERIOD_STATE', words)
   // A version of one deal is not a walk.
   await late.learnLate('2026-04-01', '2026-04-02', 'a', '130.00')
