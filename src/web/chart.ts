@@ -177,6 +177,7 @@ function drawChart(
 ): Html {
   const isBar = !isOfTime(shape)
   const isTime = areDays && !isBar
+  const isMonthly = places[0]?.length === 7
   const shown = series.map((one) => ({
     ...one,
     type: isBar ? 'bar' : 'line',
@@ -216,14 +217,14 @@ function drawChart(
     xAxis: {
       type: isTime ? 'time' : 'category',
       data: places.map(nameOf),
-      ...(isTime ? {minInterval: DAY_MS} : {boundaryGap: isBar}),
+      ...(isTime ? {minInterval: isMonthly ? 28 * DAY_MS : DAY_MS} : {boundaryGap: isBar}),
       axisLine: {lineStyle: {color: 'var(--line)'}},
       axisTick: {show: false},
       // Every bar is named; `workbench.js` turns the names to the width.
       axisLabel: {
         color: 'var(--muted)',
         hideOverlap: isTime,
-        ...(isTime && {formatter: places[0]?.length === 7 ? '{yyyy}-{MM}' : '{yyyy}-{MM}-{dd}'}),
+        ...(isTime && {formatter: isMonthly ? '{yyyy}-{MM}' : '{yyyy}-{MM}-{dd}'}),
         ...(isBar && places.length <= 24 && NAMES_OF_BARS),
       },
     },

@@ -213,6 +213,8 @@ test('amounts are exact, and rounded only if a note gives the exact ones', async
 })
 
 test('a chart leaves totals out, and its values are listed with it, newest first', async () => {
+  const [, drawn = ''] = /aria-label="Two months">(.*?)<\/svg>/s.exec(more) ?? []
+  expect(drawn.match(/>2026-01</g), 'each month is named once').toHaveLength(1)
   const [, option = ''] = /aria-label="Two months"[^>]* data-option="([^"]*)"/.exec(more) ?? []
   expect(JSON.parse(option.replaceAll('&quot;', '"'))).toMatchObject({series: [{name: 'a'}]})
   const [, values = ''] = /<summary>Exactly<\/summary>(.*?)<\/details>/s.exec(more) ?? []
