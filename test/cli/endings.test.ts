@@ -205,9 +205,9 @@ test('a loan that was on hold or gone from the source before it was paid off lea
     {term: 'vanished', booked: '0.88'},
   ])
   expect(await export_('2026-04')).toMatchObject([
-    {term: 'paid_off', booked: '7.77'},
     {term: 'refunded', booked: '7.77'},
     {term: 'restored', booked: '0.88'},
+    {term: 'paid_off', booked: '7.77'},
     {term: 'sold', booked: '0.88'},
   ])
   // The opening of deal_8 is booked against clearing.
