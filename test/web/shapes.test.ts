@@ -127,7 +127,7 @@ test('a day of which nothing is known is named as such, and no other figure stan
 test('the basis goes along from page to page, and a line shows the last 90 days', async () => {
   const page = await side.read('/?against=week&state=TX')
   expect(page).toContain('<a href="/portfolio?against=week&amp;state=TX">')
-  expect(page).toContain('<a href="/deals?against=week&amp;state=TX&amp;part=open">')
+  expect(page).toContain('<a href="/deals?against=week&amp;state=TX&amp;part=open" aria-label="Open: $50K">')
   expect(page).toMatch(/href="\/\?against=week&amp;state=TX" aria-current="true">week before</)
   expect(page).toMatch(
     /<form class="against" action="\/"><input type="hidden" name="state" value="TX"><label>/,
