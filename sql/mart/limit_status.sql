@@ -5,6 +5,7 @@
 -- check: unique(name)
 -- check: not_null(name, dimension, bucket, scope, kind, limit_value, limit_amount, exposure, excess, state)
 -- check: not_null(exposure_if_approved_fund, state_if_approved_fund)
+-- check: between(limit_value, 0, 9999999999999999.99)
 -- check: accepted(dimension, status, status_class, loan_program, state, size_band, ltv_band, created_month)
 -- check: accepted(scope, open, funded)
 -- check: accepted(kind, share, amount)
