@@ -72,10 +72,11 @@ export function walkAndApply(
     async (tools, world) => {
       const {db, client} = tools
       const hashKey = needHashKey(children) ? await requireHashKey(db, folder) : undefined
+      const described = tools.config.description === undefined ? 'no' : 'yes'
+      if (!isDryRun) writeFact(run.stateDb, 'source_described', described)
       const unit = await readToEnd(tools, isDryRun, world)
       const streams: ChildResult[] = []
       if (isDryRun) return {...(await previewWalk(tools, unit)), streams, waitedMs: client.waitedMs}
-      writeFact(run.stateDb, 'source_described', tools.config.description === undefined ? 'no' : 'yes')
       world.onProgress({step: 'certifying'})
       world.onStep('walk read')
       const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000

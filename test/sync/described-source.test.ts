@@ -331,6 +331,13 @@ test('without its source.json a folder asks for nothing, and pushes nothing with
   // A dry run filled nothing.
   expect(await failureOf(lab.walk(DAY_1))).toMatchObject({code: 'SOURCE_UNAUTHORIZED'})
   writeFileSync(lab.folder.source, described)
+  // One that died has filled it with pages.
+  await failureOf(lab.walk(DAY_1, {world: dyingAt('pages stored')}))
+  rmSync(lab.folder.source)
+  lab.foreign.asked.splice(0)
+  expect(await failureOf(lab.walk(DAY_1))).toMatchObject({code: 'SOURCE_FILE'})
+  expect(lab.foreign.asked).toEqual([])
+  writeFileSync(lab.folder.source, described)
   await lab.walk(DAY_1)
   const rows = join(lab.folder.root, '../rows.csv')
   writeFileSync(rows, 'external_reference,property_address,loan_amount\n1,A,1\n')
