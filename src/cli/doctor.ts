@@ -23,7 +23,7 @@ import {GENERATOR, VERSION} from '../core/process.ts'
 import {isHere} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {readTargets} from '../export/delivery-target.ts'
-import {openTarget} from '../export/publish.ts'
+import {signIn} from '../export/publish.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
 import {listDisagreements} from '../record/record-compare.ts'
 import {listAlarmChannels, listAlarms} from '../schedule/alarms.ts'
@@ -213,11 +213,11 @@ const EXAMINATIONS: Examinations = {
   },
   databases: async (config, _folder, world) => {
     const named = PUBLISH_TARGETS.filter((to) => databaseUrlOf(config, to) !== undefined)
-    const answers = await Array.fromAsync(named, async (to) => {
-      await using target = await openTarget(config, to, world)
-      return `${to} at ${target.server} lets us in`
-    })
-    return answers.join(', ') || 'none configured'
+    const answers = await Array.fromAsync(named, (to) =>
+      signIn(config, to, world).then((server) => `${to} at ${server} lets us in`, explainError),
+    )
+    const faults = answers.filter((answer) => typeof answer !== 'string')
+    return faults.length > 0 ? faults : answers.join(', ') || 'none configured'
   },
   rates: async (config) => {
     const feeds = readRateFeeds(config)

@@ -16,8 +16,15 @@ export interface ClickhouseServer {
 
 export type Session = ReturnType<typeof openSession>
 
+/** Tables of millions of rows are checked and sent in one request. */
+const LONGEST_REQUEST_MS = 3_600_000
+
 /** Over HTTP or HTTPS; sends nothing yet. */
-export function openSession({url, user, password, cluster}: ClickhouseServer, signal: AbortSignal) {
+export function openSession(
+  {url, user, password, cluster}: ClickhouseServer,
+  signal: AbortSignal,
+  requestMs = LONGEST_REQUEST_MS,
+) {
   const {host, pathname} = new URL(url)
   const server = `${host}${pathname.replace(/\/$/, '')}`
   const client = createClient({
@@ -25,8 +32,7 @@ export function openSession({url, user, password, cluster}: ClickhouseServer, si
     ...(user !== undefined && {username: user}),
     ...(password !== undefined && {password}),
     application: 'loantape',
-    // Large: tables of millions of rows are checked and sent in one request.
-    request_timeout: 3_600_000,
+    request_timeout: requestMs,
     keep_alive: {enabled: false},
     log: {level: 127},
     clickhouse_settings: {

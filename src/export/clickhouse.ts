@@ -50,7 +50,6 @@ export async function openClickhouse(
   world: Pick<World, 'realClock' | 'log' | 'signal'>,
 ): Promise<ReleaseTarget> {
   const session = openSession(request, world.signal)
-  await session.run('select 1')
   const source = literal(request.source)
   const kept = `where source = ${source} order by number desc limit ${RELEASES_KEPT}`
   let visible: VisibleRelease | undefined

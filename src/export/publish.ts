@@ -49,8 +49,8 @@ export async function publishRelease(
   return await publishTo(target, release, {...request, folderId, command}, world)
 }
 
-/** Clients are loaded late, since they would slow the start of every command. @throws what opening a target throws */
-export async function openTarget(config: Config, to: PublishTarget, world: World): Promise<ReleaseTarget> {
+/** Clients are loaded late, since they would slow the start of every command. */
+async function openTarget(config: Config, to: PublishTarget, world: World): Promise<ReleaseTarget> {
   if (to === 'clickhouse')
     return await (await import('./clickhouse.ts')).openClickhouse(clickhouseOf(config), world)
   const {postgresUrl: url, postgresReader: reader} = config
@@ -59,6 +59,21 @@ export async function openTarget(config: Config, to: PublishTarget, world: World
       next: 'Set it, or LOANTAPE_POSTGRES_URL_FILE, in the environment or in .env.',
     })
   return await (await import('./postgres.ts')).openPostgres({url, reader}, world)
+}
+
+/** A server that a cloud has put to sleep needs this long to wake. */
+const LONGEST_SIGN_IN_MS = 60_000
+
+/** Changes nothing there. Returns the server. @throws what opening a target throws; DeferredError `PUBLISH_UNREACHABLE` */
+export async function signIn(config: Config, to: PublishTarget, world: World): Promise<string> {
+  if (to === 'postgres') {
+    await using target = await openTarget(config, to, world)
+    return target.server
+  }
+  const {openSession} = await import('./clickhouse-layout.ts')
+  await using session = openSession(clickhouseOf(config), world.signal, LONGEST_SIGN_IN_MS)
+  await session.run('select 1')
+  return session.server
 }
 
 function clickhouseOf(config: Config): ClickhouseRequest {

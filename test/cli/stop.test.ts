@@ -4,10 +4,12 @@ import {expect, test} from 'vitest'
 import {createCli} from '../../src/cli/context.ts'
 import {runProgram} from '../../src/cli/program.ts'
 import type {World} from '../../src/core/types.ts'
+import {publishRelease} from '../../src/export/publish.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import {takeFileLock} from '../../src/store/files.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
+import {startTestServer} from '../source/test-server.ts'
 import {anyRow, LEAST_TABLES} from '../support/data.ts'
 import {createLab, DAY_1, DAY_2, failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
@@ -43,6 +45,21 @@ test('a run asked to stop ends after the next stored step, and the next one fini
     expect(lab.currentReleaseId()).toBeUndefined()
     expect(await lab.sync(new Date().toISOString())).toMatchObject({outcome: 'released'})
   }
+})
+
+test('a publication asked to stop before its server has answered is interrupted, not failed', async () => {
+  const stopping = new AbortController()
+  await using server = await startTestServer(() => stopping.abort(new Error('stopped by SIGTERM')))
+  const config = {...lab.config, clickhouseUrl: server.url}
+  const publication = publishRelease(
+    config,
+    {to: 'clickhouse'},
+    {
+      ...lab.createWorld(),
+      signal: stopping.signal,
+    },
+  )
+  expect(await failureOf(publication)).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
 })
 
 test('what waits for the warehouse says so, and ends when asked to stop', async () => {
