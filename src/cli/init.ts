@@ -13,7 +13,7 @@ export const commands = {
     async ({options}: Invocation<{baseUrl?: string}>, given: string | undefined) => {
       const folder = resolve(given ?? '.')
       const has = (name: string) => existsSync(join(folder, name))
-      const isClone = has('.gitignore') && has('jobs') && !has('.env')
+      const isClone = listIgnored(folder).includes('.env') && has('jobs') && !has('.env')
       const files = listTemplates().filter(({name}) => !isClone || OF_MACHINE.includes(name))
       const taken = files.map(({name}) => findTaken(folder, name)).find((path) => path !== undefined)
       if (taken !== undefined)
@@ -60,6 +60,11 @@ export const commands = {
 
 /** Left out of git by `.gitignore`, so that a clone of a lender's folder lacks them. */
 const OF_MACHINE = ['.env', 'loantape.service']
+
+function listIgnored(folder: string): string[] {
+  const file = join(folder, '.gitignore')
+  return isFile(file) ? readFileSync(file, 'utf8').split(/\r?\n/) : []
+}
 
 const TEMPLATES = join(import.meta.dirname, '../../templates')
 

@@ -49,6 +49,10 @@ test('nothing is written over, and a wrong address is refused before anything is
   writeFileSync(at('sql'), '')
   await expectRefused(layOut(), 'OUT_PLACE', "'sql'")
   expect(readdirSync(folder)).toEqual(['jobs', 'sql'])
+  // No clone of a lender's folder: git would take a key in .env.
+  writeFileSync(at('.gitignore'), 'node_modules/\n')
+  await expectRefused(layOut(), 'OUT_PLACE', "'.gitignore'")
+  expect(readdirSync(folder)).toEqual(['.gitignore', 'jobs', 'sql'])
   rmSync(folder, {recursive: true})
   expect(await layOut()).toMatchObject({code: 0})
   const before = readdirSync(folder, {recursive: true})
