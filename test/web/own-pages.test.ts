@@ -235,7 +235,7 @@ test('a failing block says where and why, an empty one shows its own text, and t
   expect(more).toMatch(/<li><p>two<\/p>\s*<p class="muted small">within a list<\/p>\s*<\/li>/)
   expect(more).toContain(`pages/more.md, line ${lineOf('> from elsewhere')}: Query refused: Catalog Error`)
   expect(more).toMatch(
-    /pages\/parts\/breakdown\.md, line \d+: [^<]*&#39;stat&#39;: expected one of status, loan_program,/,
+    /pages\/parts\/breakdown\.md, line \d+: [^<]*&#39;stat&#39;: expected one of created_month, loan_program,/,
   )
   expect(more).toContain('Block &#39;pie&#39;: expected one of table, number, line, area, bar,')
   expect(more).toContain('Query refused: expected one SELECT;')
