@@ -11,7 +11,7 @@ import {linkBorrower, useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listViolations} from './browser.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {expectToFit, listProcesses, openPage, serveLab} from './side.ts'
+import {block, expectToFit, listProcesses, openPage, serveLab} from './side.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
 const LONG = 'w'.repeat(80)
@@ -117,16 +117,38 @@ test('a printed page has its figures, whole charts and what was chosen, and no n
   expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(680)
 })
 
-test('amounts are copied with signs that spreadsheets read', async () => {
+test('amounts are copied with signs that spreadsheets read, and what was written as it is', async () => {
   const {page} = await open('/?against=2026-03-02')
-  const copied = await page.evaluate<string>(`(() => {
-    getSelection().selectAllChildren(document.querySelector('main'))
-    const event = new ClipboardEvent('copy', {clipboardData: new DataTransfer(), bubbles: true})
-    document.dispatchEvent(event)
-    return event.clipboardData.getData('text/plain')
-  })()`)
-  expect(copied).toMatch(/\t-?\$[\d,.]+\t/)
-  expect(copied).not.toMatch(/[−+]\$/)
+  const copied = (select: string) =>
+    page.evaluate<[text: string, html: string, isOurs: boolean]>(`(() => {
+      ${select}
+      const clipboardData = new DataTransfer()
+      const event = new ClipboardEvent('copy', {clipboardData, bubbles: true, cancelable: true})
+      document.activeElement.dispatchEvent(event)
+      return [clipboardData.getData('text/plain'), clipboardData.getData('text/html'), event.defaultPrevented]
+    })()`)
+  const [text, markup] = await copied(`getSelection().selectAllChildren(document.querySelector('main'))`)
+  expect(text).toMatch(/\t-?\$[\d,.]+\t/)
+  for (const one of [text, markup]) expect(one).not.toMatch(/[−+]\$\d/)
+  const [, rows] = await copied(`getSelection().selectAllChildren(document.querySelector('tbody'))`)
+  expect(rows).toMatch(/^<table>\s*<tr><td.*<a href="http:.*<td class="number">-?\$[\d,.]+/s)
+  await page.goto(`${side.url}/sql?q=${encodeURIComponent(`select '^[a-z]+$', '+$1'`)}`)
+  await page.locator('.cm-content').click()
+  const [written] = await copied(`getSelection().selectAllChildren(document.activeElement)`)
+  expect(written).toBe(`select '^[a-z]+$', '+$1'`)
+})
+
+test('figures are as wide as their amounts, and no wider than a phone', async () => {
+  mkdirSync(lab.folder.pages, {recursive: true})
+  const amounts = Array.from({length: 7}, (_, index) => `1234567890.12::decimal(38, 2) as a${index}`)
+  const large = `select ${amounts.join(', ')}, 123456789012345678901234567890.12::decimal(38, 2) as large`
+  writeFileSync(join(lab.folder.pages, 'large.md'), block('number', large))
+  const {page} = await open('/pages/large')
+  const lines = `[...document.querySelectorAll('.value')].map((value) => Math.round(value.clientHeight / 34))`
+  expect(await page.evaluate(lines)).toEqual([1, 1, 1, 1, 1, 1, 1, 1])
+  await page.setViewportSize({width: 390, height: 900})
+  expect(await page.evaluate(lines)).toEqual([1, 1, 1, 1, 1, 1, 1, 2])
+  expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(390)
 })
 
 test('each check leads to its condition, and to its rows if it found any', async () => {

@@ -49,11 +49,21 @@ addEventListener('keydown', (event) => {
   search.select()
 })
 
-// Spreadsheets take an amount with the sign of typesetters, or with a plus, for text.
+// Spreadsheets take an amount with the sign of typesetters, or with a plus, for text. What people write stays as it is.
 addEventListener('copy', (event) => {
-  const text = String(getSelection())
-  if (!/[−+]\$/.test(text)) return
-  event.clipboardData.setData('text/plain', text.replaceAll('−$', '-$').replaceAll('+$', '$'))
+  const selection = getSelection()
+  const signed = (text) => text.replaceAll(/−(?=\$\d)/g, '-').replaceAll(/\+(?=\$\d)/g, '')
+  const text = signed(String(selection))
+  const isWritten = event.defaultPrevented || event.target.matches?.('input, textarea')
+  if (isWritten || selection.rangeCount !== 1 || text === String(selection)) return
+  const range = selection.getRangeAt(0)
+  const isOfTable = /^(TABLE|THEAD|TBODY|TR)$/.test(range.commonAncestorContainer.nodeName)
+  const copy = document.createElement(isOfTable ? 'table' : 'div')
+  copy.append(range.cloneContents())
+  for (const hidden of copy.querySelectorAll('form, svg, details:not([open])')) hidden.remove()
+  for (const link of copy.querySelectorAll('a[href]')) link.setAttribute('href', link.href)
+  event.clipboardData.setData('text/plain', text)
+  event.clipboardData.setData('text/html', signed(copy.outerHTML))
   event.preventDefault()
 })
 
