@@ -1,5 +1,6 @@
+import {statSync} from 'node:fs'
 import {z} from 'zod'
-import {type Database, openDatabase, type Queries, quoteLiteral} from '../store/database.ts'
+import {type Database, openDatabase, type Queries, quoteLiteral, threadsFor} from '../store/database.ts'
 import type {Release} from '../store/release.ts'
 import {fillIn, readQuery} from '../store/sql.ts'
 
@@ -22,11 +23,13 @@ export interface Which {
   limit?: number
 }
 
-const fillMoved = (moves: 'moved_since' | 'moved_between', which: Which) =>
-  fillIn(readQuery('moved'), {moves: readQuery(moves), beyond: 0, offset: 0, limit: NAMED, ...which})
+const fillMoved = (moves: string, which: Which) =>
+  fillIn(readQuery('moved'), {moves, beyond: 0, offset: 0, limit: NAMED, ...which})
 
 export const readMovedSince = (tables: Queries, day: string, which: Which = {}): Promise<Movements> =>
-  tables.one(movementsRow, fillMoved('moved_since', which), [day])
+  tables.one(movementsRow, fillMoved(readQuery('moved_since'), which), [day])
+
+const MOVED_BETWEEN = 'select *, deal_id in (from temp.corrected) as is_corrected from temp.moved_between'
 
 /** Compares releases of any dates. `condition` is SQL over `core.deal as deal`, applied to each release. */
 export async function readMovedBetween(
@@ -34,17 +37,19 @@ export async function readMovedBetween(
   after: Release,
   {condition, ...which}: Which & {condition?: string | undefined} = {},
 ): Promise<Movements> {
-  await using db = await openDatabase()
+  await using db = await openFor(after)
   await db.run(readQuery('macros'))
   await readStandings(db, before, after, condition)
-  return await db.one(movementsRow, fillMoved('moved_between', which))
+  return await db.one(movementsRow, fillMoved(MOVED_BETWEEN, which))
 }
 
 export async function diffReleases(before: Release, after: Release): Promise<TotalMovement[]> {
-  await using db = await openDatabase()
+  await using db = await openFor(after)
   await readStandings(db, before, after)
   return await readMovements(db)
 }
+
+const openFor = ({database}: Release) => openDatabase({threads: threadsFor(statSync(database).size)})
 
 /** Over the tables that {@link readStandings} makes. */
 export function readMovements(db: Database): Promise<TotalMovement[]> {
@@ -52,8 +57,8 @@ export function readMovements(db: Database): Promise<TotalMovement[]> {
 }
 
 /**
- * Makes `deals_before` and `deals_after`, the deals of each release, and `corrected`, of the deals that differ those whose state at
- * the time of the earlier release is another in the later one.
+ * Makes `deals_before` and `deals_after`, the deals of each release; `moved_between`, those that differ; and `corrected`, of these
+ * the ones whose state at the time of the earlier release is another in the later one.
  */
 async function readStandings(
   db: Database,
@@ -75,7 +80,11 @@ async function readStandings(
   const corrected = fillIn(readQuery('corrected'), {...then, is_later: isLater})
   for (const [name, {database}] of Object.entries({before, after}))
     await db.run(`attach ${quoteLiteral(database)} as ${name} (read_only)`)
-  await db.run(`create temp table corrected as ${corrected}; detach before; detach after`)
+  await db.run(
+    `create temp table moved_between as ${readQuery('moved_between')};
+     create temp table corrected as ${corrected};
+     detach before; detach after`,
+  )
 }
 
 const stateRow = z.object({status: z.string(), status_class: z.string(), loan_amount: z.string()})
