@@ -122,8 +122,13 @@ async function findSource(
   const kept = closed && unlessDamaged(() => readRelease(join(folder.releases, closed.release.release_id)))
   const release = kept ?? (await requireBuilt(config, {asOf: span.asOf, knownAt}, world))
   if (closed && !kept) {
-    const {lines, terms, register} = closed
-    if (!isDeepStrictEqual(await readClosing(release, period), {lines, terms, register}))
+    // Earlier versions kept the terms in another order.
+    const told = ({lines, terms, register}: Awaited<ReturnType<typeof readClosing>>) => [
+      lines,
+      new Set(terms),
+      register,
+    ]
+    if (!isDeepStrictEqual(told(await readClosing(release, period)), told(closed)))
       throw newError(
         'PERIOD_STATE',
         `The release that '${period}' was closed with is lost, and one built now has another journal or loan register.`,
