@@ -122,13 +122,11 @@ async function findSource(
   const kept = closed && unlessDamaged(() => readRelease(join(folder.releases, closed.release.release_id)))
   const release = kept ?? (await requireBuilt(config, {asOf: span.asOf, knownAt}, world))
   if (closed && !kept) {
-    // Earlier versions kept the terms in another order.
-    const told = ({lines, terms, register}: Awaited<ReturnType<typeof readClosing>>) => [
-      lines,
-      new Set(terms),
-      register,
-    ]
-    if (!isDeepStrictEqual(told(await readClosing(release, period)), told(closed)))
+    const {lines, terms, register} = closed
+    const built = await readClosing(release, period)
+    // As sets, since earlier versions kept the terms in another order.
+    const [then, now] = [terms, built.terms].map((list) => new Set(list))
+    if (!isDeepStrictEqual({...built, terms: now}, {lines, terms: then, register}))
       throw newError(
         'PERIOD_STATE',
         `The release that '${period}' was closed with is lost, and one built now has another journal or loan register.`,
