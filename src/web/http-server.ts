@@ -48,7 +48,7 @@ export function refuse(reply: FastifyReply, status: number, problem: string, nex
     path: request.url.split('?')[0] ?? '/',
     places: (isFleet ? FLEET_PLACES : PLACES).filter(([, href]) => request.caller.mayOpen(href)),
     ...(!isFleet && {find: {}}),
-    body: html`<p class="notice">${problem}${next !== undefined && html` ${next}`}</p>
+    body: html`<p class="notice lines">${problem}${next !== undefined && html` ${next}`}</p>
 <p><a href="${findWayBack(request)}">Back</a></p>`,
   })
   return sendPage(reply, page)
