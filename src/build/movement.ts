@@ -49,7 +49,8 @@ export async function diffReleases(before: Release, after: Release): Promise<Tot
   return await readMovements(db)
 }
 
-const openFor = ({database}: Release) => openDatabase({threads: threadsFor(statSync(database).size)})
+const openFor = ({database}: Release) =>
+  openDatabase({threads: threadsFor(statSync(database, {throwIfNoEntry: false})?.size ?? 0)})
 
 /** Over the tables that {@link readStandings} makes. */
 export function readMovements(db: Database): Promise<TotalMovement[]> {
