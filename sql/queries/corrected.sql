@@ -13,7 +13,7 @@ said as (
     arg_max(change, version) as change,
     arg_max(status, version) as status,
     arg_max(loan_amount, version) as loan_amount
-  from after.core.deal_history
+  from release.core.deal_history
   semi join temp.moved_between using (deal_id)
   where valid_from <= timestamp '{known_at}' and business_date <= date '{as_of}'
   group by deal_id

@@ -18,11 +18,7 @@ differing as (
 )
 
 select
-  deal_id,
-  status_before,
-  status_after,
-  amount_before,
-  amount_after,
+  *,
   if(not starts_with(class_after, 'ended'), amount_after, 0) - if(not starts_with(class_before, 'ended'), amount_before, 0) as open,
   if(class_after = 'funded', amount_after, 0) - if(class_before = 'funded', amount_before, 0) as funded,
   if(class_after = 'pipeline', amount_after, 0) - if(class_before = 'pipeline', amount_before, 0) as pipeline

@@ -1,21 +1,39 @@
 -- The totals that differ between deals_before and deals_after, each with the deals that moved it.
--- `measure` is one side's share of every total it counts in; `sign` is -1 before and 1 after.
-with side as (
-  select deal_id, cast(-1 as decimal(38, 2)) as sign, status, status_class = 'funded' as is_funded,
-    cast(loan_amount as decimal(36, 2)) as loan_amount
+with
+side as (
+  select deal_id, -1 as sign, status, status_class = 'funded' as is_funded, -cast(loan_amount as decimal(38, 2)) as amount
   from temp.deals_before
   union all
-  select deal_id, cast(1 as decimal(38, 2)), status, status_class = 'funded', cast(loan_amount as decimal(36, 2))
+  select deal_id, 1 as sign, status, status_class = 'funded' as is_funded, cast(loan_amount as decimal(38, 2)) as amount
   from temp.deals_after
 ),
-measure(total, status, deal_id, sign, is_funded, loan_amount, value) as (
-  select 'deals' as total, null as status, * exclude (status), sign as value from side
-  union all select 'amount', null, * exclude (status), sign * loan_amount from side
-  union all select 'funded_deals', null, * exclude (status), sign from side where is_funded
-  union all select 'funded_amount', null, * exclude (status), sign * loan_amount from side where is_funded
-  union all select 'deals', status, * exclude (status), sign from side
-  union all select 'amount', status, * exclude (status), sign * loan_amount from side
+
+-- All deals of each side in few rows without an id, and each deal that differs.
+counted as (
+  select null as deal_id, sign, status, is_funded, sum(sign) as deals, sum(amount) as amount
+  from side
+  group by sign, status, is_funded
+  union all
+  select deal_id, sign, status, is_funded, sign as deals, amount
+  from side
+  semi join temp.moved_between using (deal_id)
 ),
+
+-- What they are of every total they count in.
+measure as (
+  select 'deals' as total, null as status, deal_id, sign, cast(deals as decimal(38, 2)) as value from counted
+  union all
+  select 'amount', null, deal_id, sign, amount from counted
+  union all
+  select 'funded_deals', null, deal_id, sign, deals from counted where is_funded
+  union all
+  select 'funded_amount', null, deal_id, sign, amount from counted where is_funded
+  union all
+  select 'deals', status, deal_id, sign, deals from counted
+  union all
+  select 'amount', status, deal_id, sign, amount from counted
+),
+
 total as (
   select
     total,
@@ -23,31 +41,34 @@ total as (
     coalesce(-sum(value) filter (where sign < 0), 0) as total_before,
     coalesce(sum(value) filter (where sign > 0), 0) as total_after
   from measure
-  group by all
+  where deal_id is null
+  group by total, status
 ),
+
 part as (
   select total, status, deal_id, sum(value) as movement
   from measure
-  group by all
+  where deal_id is not null
+  group by total, status, deal_id
   having sum(value) <> 0
 ),
+
 found as (
   select
     part.*,
-    b.status as status_before, b.status_class as class_before, b.loan_amount as amount_before,
-    a.status as status_after, a.status_class as class_after, a.loan_amount as amount_after,
+    moved.* exclude (deal_id),
     case
-      when b.deal_id is null then 'appeared'
-      when a.deal_id is null then 'left'
-      when part.status is not null and a.status <> b.status then 'status'
-      when part.total like 'funded%' and (a.status_class = 'funded') <> (b.status_class = 'funded')
-        then case when a.status <> b.status then 'status' else 'status_class' end
+      when status_before is null then 'appeared'
+      when status_after is null then 'left'
+      when part.status is not null and status_after <> status_before then 'status'
+      when part.total like 'funded%' and (class_after = 'funded') <> (class_before = 'funded')
+        then if(status_after <> status_before, 'status', 'status_class')
       else 'loan_amount'
     end as change
   from part
-  left join temp.deals_before as b on b.deal_id = part.deal_id
-  left join temp.deals_after as a on a.deal_id = part.deal_id
+  inner join temp.moved_between as moved using (deal_id)
 )
+
 select
   found.total,
   found.status,

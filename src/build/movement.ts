@@ -69,22 +69,20 @@ async function readStandings(
 ): Promise<void> {
   const deals = fillIn(readQuery('deals_of_release'), {condition})
   // One release after the other, since conditions name `release` and `kept`.
-  for (const [name, {database, work}] of Object.entries({before, after}))
-    await db.run(
-      `attach ${quoteLiteral(database)} as release (read_only);
-       attach ${quoteLiteral(work)} as kept (read_only);
-       create temp table deals_${name} as ${deals};
-       detach release; detach kept`,
+  const open = ({database, work}: Release) =>
+    db.run(
+      `attach ${quoteLiteral(database)} as release (read_only); attach ${quoteLiteral(work)} as kept (read_only)`,
     )
+  await open(before)
+  await db.run(`create temp table deals_before as ${deals}; detach release; detach kept`)
+  await open(after)
   const [then, now] = [before.manifest, after.manifest]
   const isLater = then.known_at <= now.known_at && then.as_of <= now.as_of
-  const corrected = fillIn(readQuery('corrected'), {...then, is_later: isLater})
-  for (const [name, {database}] of Object.entries({before, after}))
-    await db.run(`attach ${quoteLiteral(database)} as ${name} (read_only)`)
   await db.run(
-    `create temp table moved_between as ${readQuery('moved_between')};
-     create temp table corrected as ${corrected};
-     detach before; detach after`,
+    `create temp view deals_after as ${deals};
+     attach ${quoteLiteral(before.database)} as before (read_only);
+     create temp table moved_between as ${readQuery('moved_between')};
+     create temp table corrected as ${fillIn(readQuery('corrected'), {...then, is_later: isLater})}`,
   )
 }
 

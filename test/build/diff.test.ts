@@ -3,6 +3,7 @@ import {expect, test} from 'vitest'
 import {readMovements, type TotalMovement} from '../../src/build/movement.ts'
 import {formatCents} from '../../src/core/money.ts'
 import {openDatabase} from '../../src/store/database.ts'
+import {readQuery} from '../../src/store/sql.ts'
 
 interface Deal {
   id: number
@@ -24,6 +25,7 @@ async function diff(before: readonly Deal[], after: readonly Deal[]): Promise<To
     )
     if (rows.length > 0) await db.run(`insert into temp.deals_${side} values ${rows.join(', ')}`)
   }
+  await db.run(`create temp table moved_between as ${readQuery('moved_between')}`)
   return await readMovements(db)
 }
 
