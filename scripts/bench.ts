@@ -65,7 +65,7 @@ function renderSection(figures: readonly Figures[]): string {
   return `## A load
 
 \`npm run bench -- --full --write\`, ${availableParallelism()} cores, pages of 100. *bare* is a loop that parses each page and throws it away; *load* is \`loantape sync\`
-until the walk is applied; *sync* goes on to the release. Times in seconds.
+until the walk is applied; *sync* goes on to the release.
 
 | deals | delay (ms) | bare | load | load / bare | sync | CPU | peak RSS (MB) | sync, unchanged | sync, 1 % changed |
 |---|---|---|---|---|---|---|---|---|---|

@@ -66,7 +66,7 @@ function renderSection(figures: readonly Figures[]): string {
   return `## A build
 
 \`npm run bench models -- --write\`, ${availableParallelism()} cores. A history of so many deals with ${VERSIONS_PER_DEAL} versions each, then \`loantape build\`; on the *night*
-one deal in a hundred has another amount. Times in seconds, sizes in MB.
+one deal in a hundred has another amount. Sizes in MB.
 
 | deals | build | models | Parquet | CPU | peak RSS | DuckDB file | Parquet files | night |
 |---|---|---|---|---|---|---|---|---|

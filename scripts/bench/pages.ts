@@ -137,8 +137,8 @@ function renderSection(figures: readonly Figures[]): string {
   })
   return `## A page
 
-\`npm run bench pages -- --write\`, ${availableParallelism()} cores, ${DEALS.toLocaleString('en')} deals, the fastest of ${ROUNDS} rounds, in seconds: of all deals, and with a
-new filter that keeps nearly all, or few. One deal in a hundred has changed since the release before.
+\`npm run bench pages -- --write\`, ${availableParallelism()} cores, ${DEALS.toLocaleString('en')} deals, fastest of ${ROUNDS} rounds: all deals, and a
+new filter that keeps nearly all, or few. One in a hundred has changed since the release before.
 
 | page | all | most | few | CPU, most |
 |---|---|---|---|---|

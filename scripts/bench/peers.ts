@@ -93,7 +93,7 @@ function renderPeers(comparisons: readonly Comparison[]): string {
   return `## Beside other tools
 
 \`npm run bench peers -- --write\`, ${availableParallelism()} cores, ${cases.join(' and ')}. The same server and deals for every tool, each load a process of its own${rounds > 1 ? `, the fastest of ${rounds} rounds` : ''}. After every load rows, sums and versions are checked against the server. CPU and memory are of the last first load.
-\`loantape sync\` goes on to models, checks and a release; the others end with one table: dlt and the script keep a history, PyAirbyte and Meltano the latest state. It stores amounts as decimals, PyAirbyte too, the others as floating point. Times in seconds.
+\`loantape sync\` goes on to models, checks and a release; the others end with one table: dlt and the script keep a history, PyAirbyte and Meltano the latest state. It stores amounts as decimals, PyAirbyte too, the others as floating point.
 
 | ${header.join(' | ')} |
 |${header.map(() => '---|').join('')}
