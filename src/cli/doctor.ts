@@ -14,7 +14,7 @@ import {readPage} from '../contract/list.ts'
 import {isSameMapping, type MappedField} from '../contract/mapped-field.ts'
 import {optionalColumnsOf} from '../contract/stream.ts'
 import {needHashKey, parseChildStreams} from '../contract/streams.ts'
-import {businessDateOf, HOUR_MS} from '../core/clock.ts'
+import {businessDateOf} from '../core/clock.ts'
 import {burstOf, type Config, requireSource, type SourceConfig} from '../core/config.ts'
 import {codeOf, explainError, type Fault, newError} from '../core/errors.ts'
 import {findValue, isObject, parseJson} from '../core/json.ts'
@@ -26,7 +26,7 @@ import {readTargets} from '../export/delivery-target.ts'
 import {signIn} from '../export/publish.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
 import {listDisagreements} from '../record/record-compare.ts'
-import {listAlarmChannels, listAlarms} from '../schedule/alarms.ts'
+import {listAlarmChannels, listAlarms, UNSENT_AFTER_MS} from '../schedule/alarms.ts'
 import {listExportedProfiles, listFaults, readJobs, type Step} from '../schedule/job.ts'
 import {askOwnPage} from '../source/ask-each.ts'
 import {createClient, type JsonAnswer, type SourceClient} from '../source/client.ts'
@@ -196,8 +196,8 @@ const EXAMINATIONS: Examinations = {
   },
   alarms: async (config, folder, world) => {
     using stateDb = openStateDb(hasStateDb(folder) ? folder.stateDb : ':memory:')
-    // An alarm waits for an hour of failures; doctor names the first.
-    const now = world.realClock.now() + HOUR_MS
+    // Doctor names the first failure, before it is an alarm.
+    const now = world.realClock.now() + UNSENT_AFTER_MS
     const alarms = listAlarms(stateDb, {config, release: undefined, jobs: []}, now)
     const unsent = alarms.filter(({state}) => state === 'unsent')
     if (unsent.length > 0) return unsent.map(({title, words}) => ({problem: `${title}.`, next: words}))

@@ -297,6 +297,9 @@ export const listAlarmChannels = ({alarmWebhookUrl, alarmEmailTo}: Watched['conf
 /** A notice that could not be sent for this long is given up. */
 export const SENT_WITHIN_DAYS = 3
 
+/** Messages that fail for this long are an alarm. */
+export const UNSENT_AFTER_MS = HOUR_MS
+
 export const nameOfChannel = (channel: string) => `channel ${channel}`
 
 function describeChannel(
@@ -313,7 +316,7 @@ function describeChannel(
      where channel = ?1 and sent_at is null and error is not null and message ->> '$.to' is null and created_at <= ?2
        and not exists (select 1 from notice where channel = ?1 and sent_at > failed.created_at)
      order by notice_id limit 1`,
-    [channel, isoOf(now - HOUR_MS)],
+    [channel, isoOf(now - UNSENT_AFTER_MS)],
   )
   if (!failed) return ok(name, `messages are sent by ${channel}`, '')
   const setting = channel === 'email' ? 'LOANTAPE_SMTP_URL' : 'LOANTAPE_ALARM_WEBHOOK_URL'
@@ -331,7 +334,7 @@ function describeDigests(stateDb: StateDb, now: number): Condition {
      where alarm like 'digest %' and sent_at is null and error is not null and ${to} is not null and created_at <= ?1 and created_at > ?2
        and not exists (select 1 from notice where ${to} = failed.${to} and sent_at > failed.created_at)
      order by notice_id limit 1`,
-    [isoOf(now - HOUR_MS), isoOf(now - (SENT_WITHIN_DAYS + 1) * DAY_MS)],
+    [isoOf(now - UNSENT_AFTER_MS), isoOf(now - (SENT_WITHIN_DAYS + 1) * DAY_MS)],
   )
   if (!failed) return ok('digests', 'no mail of a digest fails', '')
   const words = `That of ${failed.created_at} to ${failed.to} failed: ${failed.error} Each is tried for ${SENT_WITHIN_DAYS} days, then given up. Check \`to\` of the digest in its job, and LOANTAPE_SMTP_URL.`
