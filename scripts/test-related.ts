@@ -1,8 +1,8 @@
 /**
  * Runs the tests of changed files: `npm run test:related -- src/sync/guard.ts sql/core/deal.sql`. Without arguments it takes the
  * files changed since the last commit. A module's tests are those that import it, directly or through other modules of `src/`,
- * those named after it, and those that run a command of it. A model's or seed's tests are those that name a table built from it, and the model cases; a check's
- * are the tests of checks; a query's are those of the modules that name it.
+ * those named after it, and those that run a command of it. A model's or seed's tests are those that name a table built from it,
+ * and the model cases; a check's are the tests of checks; a query's are those of the modules that name it.
  */
 import {execFileSync, spawnSync} from 'node:child_process'
 import {globSync, readFileSync} from 'node:fs'

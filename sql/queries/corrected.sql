@@ -1,5 +1,5 @@
--- Of the deals in moved_between those whose state at the moment of the earlier release, {known_at} and {as_of}, is another in the later
--- one.
+-- Of the deals in moved_between those whose state at the moment of the earlier release, {known_at} and {as_of}, is another in the
+-- later one.
 with
 known as (
   select deal_id, status, loan_amount

@@ -293,7 +293,8 @@ async function openSession(url: string) {
     await client.end()
     throw error
   })
-  // A database or role may have other defaults: of dates and instants, which are compared as text, and limits that a long copy would exceed.
+  // A database or role may have other defaults: of dates and instants, which are compared as text, and limits that a long copy would
+  // exceed.
   const settings = `set datestyle = 'ISO, YMD';
     set timezone = 'UTC';
     select set_config(name, '0', false) from pg_settings where name ~ '(session|statement|transaction)_timeout$'`
