@@ -44,25 +44,44 @@ deals as (
   from core.deal
 ),
 
+-- Few rows: a filter for each column would be evaluated for each deal.
+classes as (
+  select
+    is_pipeline,
+    is_funded,
+    is_open,
+    count(*) as deals,
+    sum(loan_amount) as amount,
+    sum(weighted_ltv) as weighted_ltv,
+    sum(valued_amount) as valued_amount,
+    sum(value) as value,
+    max(loan_amount) as largest_amount
+  from deals
+  group by
+    is_pipeline,
+    is_funded,
+    is_open
+),
+
 totals as (
   select
-    count(*) as deals,
-    coalesce(sum(loan_amount), 0) as amount,
-    count(*) filter (where is_open) as open_deals,
-    coalesce(sum(loan_amount) filter (where is_open), 0) as open_amount,
+    coalesce(sum(deals), 0) as deals,
+    coalesce(sum(amount), 0) as amount,
+    coalesce(sum(deals) filter (where is_open), 0) as open_deals,
+    coalesce(sum(amount) filter (where is_open), 0) as open_amount,
     sum(weighted_ltv) filter (where is_open) as open_weighted_ltv,
     sum(valued_amount) filter (where is_open) as open_valued_amount,
     sum(value) filter (where is_open) as open_value,
-    max(loan_amount) filter (where is_open) as open_largest_amount,
-    count(*) filter (where is_pipeline) as pipeline_deals,
-    coalesce(sum(loan_amount) filter (where is_pipeline), 0) as pipeline_amount,
-    count(*) filter (where is_funded) as funded_deals,
-    coalesce(sum(loan_amount) filter (where is_funded), 0) as funded_amount,
+    max(largest_amount) filter (where is_open) as open_largest_amount,
+    coalesce(sum(deals) filter (where is_pipeline), 0) as pipeline_deals,
+    coalesce(sum(amount) filter (where is_pipeline), 0) as pipeline_amount,
+    coalesce(sum(deals) filter (where is_funded), 0) as funded_deals,
+    coalesce(sum(amount) filter (where is_funded), 0) as funded_amount,
     sum(weighted_ltv) filter (where is_funded) as funded_weighted_ltv,
     sum(valued_amount) filter (where is_funded) as funded_valued_amount,
     sum(value) filter (where is_funded) as funded_value,
-    max(loan_amount) filter (where is_funded) as funded_largest_amount
-  from deals
+    max(largest_amount) filter (where is_funded) as funded_largest_amount
+  from classes
 ),
 
 -- The two in the middle, which are one where their number is odd.
@@ -77,9 +96,9 @@ middle as (
 
 select
   cast(getvariable('as_of') as date) as as_of,
-  totals.deals,
+  cast(totals.deals as bigint) as deals,
   cast(totals.amount as decimal(38, 2)) as amount,
-  totals.open_deals,
+  cast(totals.open_deals as bigint) as open_deals,
   cast(totals.open_amount as decimal(38, 2)) as open_amount,
   round(totals.open_weighted_ltv / nullif(totals.open_valued_amount, 0), 9) as open_wa_ltv,
   round(totals.open_valued_amount / nullif(totals.open_value, 0), 9) as open_pooled_ltv,
@@ -90,11 +109,11 @@ select
   ) as open_average_amount,
   cast((middle.open_lower + cast(middle.open_upper as decimal(28, 2))) * 0.5 as decimal(18, 2)) as open_median_amount,
   totals.open_largest_amount,
-  totals.deals - totals.open_deals as ended_deals,
+  cast(totals.deals - totals.open_deals as bigint) as ended_deals,
   cast(totals.amount - totals.open_amount as decimal(38, 2)) as ended_amount,
-  totals.pipeline_deals,
+  cast(totals.pipeline_deals as bigint) as pipeline_deals,
   cast(totals.pipeline_amount as decimal(38, 2)) as pipeline_amount,
-  totals.funded_deals,
+  cast(totals.funded_deals as bigint) as funded_deals,
   cast(totals.funded_amount as decimal(38, 2)) as funded_amount,
   round(totals.funded_weighted_ltv / nullif(totals.funded_valued_amount, 0), 9) as funded_wa_ltv,
   round(totals.funded_valued_amount / nullif(totals.funded_value, 0), 9) as funded_pooled_ltv,

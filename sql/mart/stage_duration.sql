@@ -23,22 +23,22 @@
 -- p90_days: the smallest number of days t with S(t) ≤ 0.1, which nine in ten do not exceed; null if the curve does not fall
 --   that far
 with recursive
--- Few rows, however many deals there are.
+-- Few rows, however many deals there are; of spells left out, those without days, only the status counts.
 spells as (
   select
     status,
     exit,
     days,
     entry,
-    count(*) as spells
+    count(days) as spells
   from (
     select
       status,
       exit,
-      greatest(coalesce(ended_on, cast(getvariable('as_of') as date)) - started_on, 0) as days,
+      case when started_on is not null then greatest(coalesce(ended_on, cast(getvariable('as_of') as date)) - started_on, 0) end
+        as days,
       case when exit is not null then least(watched_from, days) else watched_from end as entry
     from work.stage_spell
-    where started_on is not null
   ) as each_spell
   group by
     status,
@@ -160,20 +160,19 @@ totals as (
 
 statuses as (
   select
-    statuses.status,
-    coalesce(totals.spells, 0) as spells,
-    coalesce(totals.spells - totals.exited, 0) as at_risk,
+    status,
+    spells,
+    spells - exited as at_risk,
     unnest(['advance', 'fallout', 'vanish', 'any']) as exit,
-    unnest([totals.advanced, totals.fell_out, totals.vanished, totals.exited]) as completed
-  from (select distinct status from core.deal_history) as statuses
-  left join totals on totals.status = statuses.status
+    unnest([advanced, fell_out, vanished, exited]) as completed
+  from totals
 )
 
 select
   statuses.status,
   statuses.exit,
   cast(statuses.spells as bigint) as spells,
-  cast(coalesce(statuses.completed, 0) as bigint) as completed,
+  cast(statuses.completed as bigint) as completed,
   cast(statuses.at_risk as bigint) as at_risk,
   cast(quantiles.median_days as bigint) as median_days,
   cast(quantiles.p90_days as bigint) as p90_days
