@@ -1,10 +1,10 @@
--- Of the deals in moved_between those whose state at the moment of the earlier release, {known_at} and {as_of}, is another in the
+-- Of {deals} those whose state at the moment of the earlier release, {known_at} and {as_of}, is another in the
 -- later one.
 with
 known as (
   select deal_id, status, loan_amount
   from before.core.deal
-  semi join temp.moved_between using (deal_id)
+  semi join {deals} using (deal_id)
 ),
 
 said as (
@@ -14,7 +14,7 @@ said as (
     arg_max(status, version) as status,
     arg_max(loan_amount, version) as loan_amount
   from release.core.deal_history
-  semi join temp.moved_between using (deal_id)
+  semi join {deals} using (deal_id)
   where valid_from <= timestamp '{known_at}' and business_date <= date '{as_of}'
   group by deal_id
   having change <> 'vanished'

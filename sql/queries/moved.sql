@@ -2,9 +2,7 @@
 -- what happened to it in words.
 with
 moved as (
-  select
-    *,
-    greatest(abs(open), abs(funded), abs(pipeline)) as size
+  select *
   from ({moves})
   where open <> 0 or funded <> 0 or pipeline <> 0
 ),
@@ -12,9 +10,7 @@ moved as (
 largest as (
   select *
   from moved
-  order by
-    size desc,
-    deal_id
+  order by {largest_first}
   limit {beyond}
 ),
 
@@ -32,7 +28,6 @@ totals as (
 
 listed as (
   select
-    size,
     deal_id,
     open,
     funded,
@@ -50,9 +45,7 @@ listed as (
     ) as what
   from (
     from moved
-    order by
-      size desc,
-      deal_id
+    order by {largest_first}
     limit {limit} offset {beyond} + {offset}
   )
 )
@@ -67,7 +60,7 @@ select
   coalesce(
     (
       select
-        list({'deal_id': deal_id, 'open': open, 'funded': funded, 'pipeline': pipeline, 'what': what} order by size desc, deal_id)
+        list({'deal_id': deal_id, 'open': open, 'funded': funded, 'pipeline': pipeline, 'what': what} order by {largest_first})
       from listed
     ),
     []

@@ -23,8 +23,17 @@ export interface Which {
   limit?: number
 }
 
+const LARGEST_FIRST = 'greatest(abs(open), abs(funded), abs(pipeline)) desc, deal_id'
+
 const fillMoved = (moves: string, which: Which) =>
-  fillIn(readQuery('moved'), {moves, beyond: 0, offset: 0, limit: NAMED, ...which})
+  fillIn(readQuery('moved'), {
+    moves,
+    largest_first: LARGEST_FIRST,
+    beyond: 0,
+    offset: 0,
+    limit: NAMED,
+    ...which,
+  })
 
 export const readMovedSince = (tables: Queries, day: string, which: Which = {}): Promise<Movements> =>
   tables.one(movementsRow, fillMoved(readQuery('moved_since'), which), [day])
@@ -39,7 +48,10 @@ export async function readMovedBetween(
 ): Promise<Movements> {
   await using db = await openFor(after)
   await db.run(readQuery('macros'))
-  await readStandings(db, before, after, condition)
+  const {beyond = 0, offset = 0, limit = NAMED} = which
+  // Those listed, and the larger ones: for all that moved it takes longer than all else.
+  const deals = `(select deal_id from temp.moved_between order by ${LARGEST_FIRST} limit ${beyond + offset + limit})`
+  await readStandings(db, before, after, {condition, deals})
   return await db.one(movementsRow, fillMoved(MOVED_BETWEEN, which))
 }
 
@@ -58,31 +70,31 @@ export function readMovements(db: Database): Promise<TotalMovement[]> {
 }
 
 /**
- * Makes `deals_before` and `deals_after`, the deals of each release; `moved_between`, those that differ; and `corrected`, of these
- * the ones whose state at the time of the earlier release is another in the later one.
+ * Makes `deals_before` and `deals_after`, the deals of each release; `moved_between`, those that differ; and `corrected`, of
+ * `deals` the ones whose state at the time of the earlier release is another in the later one.
  */
 async function readStandings(
   db: Database,
   before: Release,
   after: Release,
-  condition = 'true',
+  {condition = 'true', deals = 'temp.moved_between'}: {condition?: string | undefined; deals?: string} = {},
 ): Promise<void> {
-  const deals = fillIn(readQuery('deals_of_release'), {condition})
+  const select = fillIn(readQuery('deals_of_release'), {condition})
   // One release after the other, since conditions name `release` and `kept`.
   const open = ({database, work}: Release) =>
     db.run(
       `attach ${quoteLiteral(database)} as release (read_only); attach ${quoteLiteral(work)} as kept (read_only)`,
     )
   await open(before)
-  await db.run(`create temp table deals_before as ${deals}; detach release; detach kept`)
+  await db.run(`create temp table deals_before as ${select}; detach release; detach kept`)
   await open(after)
   const [then, now] = [before.manifest, after.manifest]
   const isLater = then.known_at <= now.known_at && then.as_of <= now.as_of
   await db.run(
-    `create temp view deals_after as ${deals};
+    `create temp view deals_after as ${select};
      attach ${quoteLiteral(before.database)} as before (read_only);
      create temp table moved_between as ${readQuery('moved_between')};
-     create temp table corrected as ${fillIn(readQuery('corrected'), {...then, is_later: isLater})}`,
+     create temp table corrected as ${fillIn(readQuery('corrected'), {...then, deals, is_later: isLater})}`,
   )
 }
 
