@@ -8,7 +8,7 @@ import {type Release, readRelease, readReleaseChecks, unlessDamaged} from '../st
 import {readQuery} from '../store/sql.ts'
 import {pageOf, wordChecks} from './figures.ts'
 import {isMoving} from './filter.ts'
-import {type Params, viewPage} from './pages.ts'
+import {needsOf, type Params, viewPage} from './pages.ts'
 import {listReleases, queriesOf} from './reader.ts'
 import type {AskingView, Page, View} from './view.ts'
 
@@ -40,9 +40,9 @@ const baseRow = z.looseObject({
 
 /**
  * Compares the release with what `against` in the address asks for. Returns parameters for the SQL of pages: `bases` to choose
- * from, the chosen `base`, and the movements since, if known.
+ * from, the chosen `base`, and the movements since, if known. `which` is for a page without figures.
  */
-async function compare({ask, release, filter, history}: MorningView, which: Which = {}): Promise<Params> {
+async function compare({ask, release, filter, history}: MorningView, which?: Which): Promise<Params> {
   const tables = queriesOf(ask)
   const wished = filter.values.get('against') ?? ''
   const others = listOthers(release)
@@ -61,8 +61,11 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
   if (!kept) return {...told, base: {...base, day: null, since: `${base.since}, of which no release is kept`}}
   const shown = {...told, base: {...base, day: null, as_of: kept.as_of, known_at: kept.known_at}}
   const asked = {...which, condition: filter.condition}
-  if (history)
+  if (history) {
+    // Another process makes the tables of the figures meanwhile.
+    if (!which) void ask({sql: `from ${needsOf('parts/figures').join(', ')} limit 0`}).catch(() => undefined)
     return {...shown, ...(await history.ask('moved', kept.name, release.manifest.release_id, asked))}
+  }
   const other = unlessDamaged(() => readRelease(join(dirname(realpathSync(release.dir)), kept.name)))
   // Retention may have removed it meanwhile.
   return other ? {...shown, ...(await readMovedBetween(other, release, asked))} : told
