@@ -41,12 +41,12 @@ export function renderConfigurationPage(): string {
   })
   return `# Configuration
 
-Generated from \`src/core/settings.ts\` by \`npm run docs\`; a test keeps it fresh.
+Generated from \`src/core/settings.ts\` by \`npm run docs\`.
 
-Settings come from environment variables and from \`.env\` in the working folder; the environment wins, and \`--data\` goes over both. An empty value
-counts as not set. Every problem is reported at once, unknown names included (exit code 2). \`loantape config\` prints the effective settings, secrets
-masked. A secret can come from a file or a command: \`LOANTAPE_API_KEY_FILE\`, \`LOANTAPE_API_KEY_COMMAND\`. \`loantape serve\` reads settings when it
-starts, each of its runs anew. For a lender of a fleet see [many lenders](operations.md#many-lenders).
+Settings come from environment variables, else from \`.env\` in the working folder; \`--data\` wins over both. An empty value counts as not set. Every
+problem is reported at once, unknown names included (exit code 2). \`loantape config\` prints the effective settings, secrets masked. A secret can
+come from a file or a command: \`LOANTAPE_API_KEY_FILE\`, \`LOANTAPE_API_KEY_COMMAND\`. \`loantape serve\` reads settings when it starts, each of its
+runs anew. For a lender of a fleet see [many lenders](operations.md#many-lenders).
 
 | setting | default, values | meaning |
 |---|---|---|
@@ -59,7 +59,7 @@ ${rows.join('\n')}
 ${EXIT_CODES.map((meaning, code) => `| ${code} | ${meaning} |`).join('\n')}
 
 Every error says what is wrong and where, what is kept, and what to do next; with \`--json\` also on stdout
-as \`{"error": {"code", "exit_code", "message"}}\`. \`loantape explain <CODE>\` explains one, \`loantape explain\` lists all codes.
+as \`{"error": {"code", "exit_code", "message"}}\`. \`loantape explain <CODE>\` explains one, \`loantape explain\` lists all.
 `
 }
 

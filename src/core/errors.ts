@@ -20,12 +20,12 @@ export type Fault = Pick<Failure, 'problem' | 'next'>
 
 /** The kinds of errors, by what to do about them. Exit codes follow this order, from 1. */
 const KINDS = {
-  unexpected: 'unexpected: engine, disk, or a defect',
-  config: 'usage or configuration; nothing was started',
-  check: 'a model or check failed and nothing was released; a `test` failed; or `push` left rows out',
-  locked: 'another run holds the warehouse',
-  auth: 'the source refused the credentials',
-  deferred: 'the walk is incomplete, its progress is kept: rate limit, outage, signal',
+  unexpected: 'unexpected: engine, disk, or a defect; or what was examined is not well',
+  config: 'usage or configuration',
+  check: 'a model, check or test failed; a file would not import; or `push` left rows out',
+  locked: 'another run, or a publication, goes on',
+  auth: 'the source, a target or a database refused the credentials',
+  deferred: 'not done yet, progress is kept: rate limit, outage, signal',
   contract: 'the source broke its contract: envelope, cursor loop, unreadable, too much quarantined',
   guard: 'a guard refused the walk; `--accept` goes on',
 }
