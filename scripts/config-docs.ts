@@ -44,7 +44,7 @@ export function renderConfigurationPage(): string {
 Generated from \`src/core/settings.ts\` by \`npm run docs\`.
 
 Settings come from environment variables, else from \`.env\` in the working folder; \`--data\` wins over both. An empty value counts as not set. Every
-problem is reported at once, unknown names included (exit code 2). \`loantape config\` prints the effective settings, secrets masked. A secret can
+problem is reported at once, unknown names included (exit code 2). \`loantape config\` prints the effective settings and where each comes from, secrets masked. A secret can
 come from a file or a command: \`LOANTAPE_API_KEY_FILE\`, \`LOANTAPE_API_KEY_COMMAND\`. \`loantape serve\` reads settings when it starts, each of its
 runs anew. For a lender of a fleet see [many lenders](operations.md#many-lenders).
 

@@ -10,16 +10,20 @@ export const commands = {
     (_call, asked?: string) => (asked === undefined ? {codes: listAll()} : explain(asked)),
     (found) => ('codes' in found ? renderAll(found.codes) : renderOne(found)),
   ),
-  config: does(
-    ({config}) => maskConfig(config),
-    (settings) =>
+  config: does(async ({cli, options, config}) => {
+    const {listSettings} = await import('./read-config.ts')
+    const {env, layers} = listSettings(cli, options)
+    cli.printResult(options, maskConfig(config), (settings) =>
       renderTable(
-        Object.entries(settings).map(([setting, value]) => ({
-          setting,
-          value: String(value ?? '(not set)'),
-        })),
+        Object.entries(settings).map(([setting, value]) => {
+          const given = [setting, `${setting}_FILE`, `${setting}_COMMAND`].find((name) => env[name])
+          const [from = ''] = layers.findLast(([, layer]) => given && layer[given] !== undefined) ?? []
+          const by = given === undefined ? 'default' : given === setting ? from : `${given} in ${from}`
+          return {setting, value: String(value ?? '(not set)'), from: by}
+        }),
       ),
-  ),
+    )
+  }),
   completion: does(
     ({command}, shell: string, typed: string[]) => {
       const script = SCRIPTS[shell]

@@ -12,25 +12,32 @@ import type {Cli, CommonOptions} from './context.ts'
 
 const SOURCES = 'sources'
 
-/** `--data` overrides the environment, which overrides the file. */
-export function readConfig(
-  {env: own, envFile, fixed}: Pick<Cli, 'env' | 'envFile'> & {fixed?: Partial<Fixed> | undefined},
-  options: CommonOptions,
-): Config {
+type Around = Pick<Cli, 'env' | 'envFile'>
+
+/** All that sets something; the later ones win. */
+export function listSettings({env: own, envFile}: Around, {data}: CommonOptions) {
   const dir = envFile === undefined ? undefined : dirname(resolve(envFile))
   const source = dir === undefined ? undefined : findSource(dir)
-  const env = {
-    ...(source && readCommonEnv(source, own)),
-    ...(envFile !== undefined && readEnvFile(envFile, own)),
-    ...own,
-  }
+  const layers: [from: string, env: Cli['env']][] = [
+    ['fleet', source ? readCommonEnv(source, own) : {}],
+    ['.env', envFile === undefined ? {} : readEnvFile(envFile, own)],
+    ['environment', own],
+    ['--data', data === undefined ? {} : {LOANTAPE_DATA_DIR: data}],
+  ]
+  return {dir, source, layers, env: Object.assign({}, ...layers.map(([, env]) => env)) as Cli['env']}
+}
+
+export function readConfig(
+  {fixed, ...around}: Around & {fixed?: Partial<Fixed> | undefined},
+  options: CommonOptions,
+): Config {
   if (options.data === '')
     throw newError(
       'USAGE',
       "Folder '' in --data: expected a path; without the option, LOANTAPE_DATA_DIR says.",
     )
-  const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
-  const parsed = parseConfig(given, {
+  const {dir, source, env} = listSettings(around, options)
+  const parsed = parseConfig(env, {
     readFile(path) {
       if (source) requireOwnPlace({sourceDir: source.dir}, path)
       return readFileSync(dir === undefined ? path : resolve(dir, path), 'utf8')

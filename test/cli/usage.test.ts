@@ -116,6 +116,28 @@ test('settings come from .env in the working folder, and the environment overrid
   expect(settings).toMatchObject({LOANTAPE_PAGE_SIZE: 7, LOANTAPE_TAPE_DAYS: 4})
 })
 
+test('config says where each setting comes from', async () => {
+  const envFile = join(mkdtempSync(join(lab.folder.root, '../env-')), '.env')
+  writeFileSync(envFile, 'LOANTAPE_PAGE_SIZE=7\nLOANTAPE_TAPE_DAYS=3\nLOANTAPE_STREAMS=deals,documents\n')
+  writeFileSync(`${envFile}.key`, 'sk_1\n')
+  const env = {LOANTAPE_TAPE_DAYS: '4', LOANTAPE_STREAMS: '', LOANTAPE_API_KEY_FILE: `${envFile}.key`}
+  const {stdout} = await runCommand(['config', '--data', '/data/here'], env, {envFile})
+  const shown = Object.fromEntries(
+    stdout.split('\n').map((line) => {
+      const [name = '', ...rest] = line.trim().split(/ {2,}/)
+      return [name, rest]
+    }),
+  )
+  expect(shown).toMatchObject({
+    LOANTAPE_DATA_DIR: ['/data/here', '--data'],
+    LOANTAPE_PAGE_SIZE: ['7', '.env'],
+    LOANTAPE_TAPE_DAYS: ['4', 'environment'],
+    // Empty in the environment: that of the file does not count either.
+    LOANTAPE_STREAMS: ['deals', 'default'],
+    LOANTAPE_API_KEY: ['***', 'LOANTAPE_API_KEY_FILE in environment'],
+  })
+})
+
 test('nothing in .env is passed over: what is no setting is refused with its line', async () => {
   const envFile = join(mkdtempSync(join(lab.folder.root, '../env-')), '.env')
   const read = (text: string | Buffer) => {
