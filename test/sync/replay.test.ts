@@ -2,6 +2,7 @@ import {rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
+import {readMovedBetween} from '../../src/build/movement.ts'
 import {dealStream} from '../../src/contract/deal.ts'
 import {replayQuarantine} from '../../src/pipeline.ts'
 import {requireRelease} from '../../src/store/release.ts'
@@ -67,6 +68,15 @@ test('a replay corrects a released day, one that died is released by the next, a
   const {stdout} = await lab.run(['diff', before, 'current'])
   expect(stdout).toMatch(/^deal_000002 +loan amount 350000\.00 → 400000\.00 +\+50,000\.00$/m)
   expect(stdout).toMatch(/^deal_000001 +loan amount 350000\.00 → 360000\.00, corrected later +\+10,000\.00$/m)
+  // So on pages, which look up the listed deals alone.
+  for (const which of [{}, {offset: 1, limit: 1}, {beyond: 1, limit: 1}]) {
+    const {moved} = await readMovedBetween(
+      requireRelease(lab.folder, before),
+      requireRelease(lab.folder),
+      which,
+    )
+    expect(moved.at(-1)?.what).toBe('$350,000.00 → $360,000.00, corrected later')
+  }
 })
 
 test('later truth is never overwritten by a replay: a record takes its place in time, once', async () => {
