@@ -49,11 +49,7 @@ export const commands = {
   'period close': does(
     ({config, options: {why = null}, world}: PeriodCall, month: string) =>
       closePeriod(config, {period: month, why}, world),
-    ({period: month, entries, loans, amount, release_id, terms, ...closed}) =>
-      joinLines([
-        `Closed ${month}: ${quantity(entries, 'entry')}, ${quantity(loans, 'funded loan')}, ${groupThousands(amount)} (release ${release_id}). ${closed.last_day_walked_at === null ? 'No complete walk saw its last day; a later one did.' : `The last walk of its last day began at ${closed.last_day_walked_at}.`}${renderTerms(terms)}`,
-        warnOfQuarantine(closed.quarantine_waiting),
-      ]),
+    renderClosed,
   ),
   'period reopen': does(
     ({config, options: {why}, world}: Invocation<{why: string}>, month: string) =>
@@ -109,6 +105,13 @@ function renderNote({note_no, about, subject, text, at, who, replaces}: Note): s
   const words =
     text === null ? `${at} ${who} withdrew note ${replaces}` : `${note_no}${before}: ${at} ${who}: ${text}`
   return escapeLineEnds(escapeControls(`${words} (${about} ${subject})`))
+}
+
+export function renderClosed(closed: Awaited<ReturnType<typeof closePeriod>>): string {
+  return joinLines([
+    `Closed ${closed.period}: ${quantity(closed.entries, 'entry')}, ${quantity(closed.loans, 'funded loan')}, ${groupThousands(closed.amount)} (release ${closed.release_id}). ${closed.last_day_walked_at === null ? 'No complete walk saw its last day; a later one did.' : `The last walk of its last day began at ${closed.last_day_walked_at}.`}${renderTerms(closed.terms)}`,
+    warnOfQuarantine(closed.quarantine_waiting),
+  ])
 }
 
 type PeriodCall = Invocation<{why?: string | null; issue?: boolean}>

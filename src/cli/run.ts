@@ -5,12 +5,12 @@ import {performJob} from '../schedule/run-job.ts'
 import {formatLocal, listNextSlots} from '../schedule/slots.ts'
 import type {RenderDigest} from '../schedule/tell.ts'
 import type {RatesResult} from '../sync/rates.ts'
+import {renderClosed} from './books.ts'
 import {renderBuild} from './build.ts'
 import {does, type Invocation} from './command.ts'
 import {renderExported, renderPublished} from './export.ts'
 import {renderBackup, renderPruned} from './keep.ts'
 import {renderEvents, renderSync} from './sync.ts'
-import {renderTerms} from './table.ts'
 
 export const commands = {
   run: does(
@@ -47,10 +47,8 @@ function renderStep(step: StepResult): string {
     return `Backup ${backup} brings back ${quantity(files, 'file')} and release ${release_id ?? 'none'}${like}.`
   }
   if (step.do === 'close_period') {
-    const {period, outcome, terms} = step.result
-    return outcome === 'not_due'
-      ? `Period ${period}: not due today.`
-      : `Period ${period}: ${outcome}.${renderTerms(terms)}`
+    if (step.result.outcome === 'closed') return renderClosed(step.result)
+    return `Period ${step.result.period}: ${step.result.outcome === 'not_due' ? 'not due today' : 'closed already'}.`
   }
   if (step.do === 'build') return renderBuild(step.result)
   if (step.do === 'ingest_rates') return renderRates(step.result)

@@ -1,5 +1,4 @@
 import {listPeriodEvents} from '../accounting/periods.ts'
-import type {TiedTerm} from '../accounting/profiles.ts'
 import {closePeriod} from '../books/close-period.ts'
 import {buildRelease} from '../build/build.ts'
 import {compareBuildsWhereDue} from '../build/compare-builds.ts'
@@ -159,7 +158,7 @@ async function closePreviousMonth(
   config: Config,
   {job, step, instant}: {job: Job; step: Extract<Step, {do: 'close_period'}>; instant: number},
   world: World,
-): Promise<{outcome: 'closed' | 'unchanged' | 'not_due'; period: string; terms?: readonly TiedTerm[]}> {
+): Promise<Awaited<ReturnType<typeof closePeriod>> | {outcome: 'unchanged' | 'not_due'; period: string}> {
   const day = dayOf(instant, job)
   const period = previousMonthOf(day)
   const dueOn = findBusinessDay(day.slice(0, 7), step.businessDay, step.holidays)
@@ -168,8 +167,7 @@ async function closePreviousMonth(
   const isReopened = acts.at(-1)?.action === 'reopen'
   if (day < dueOn || (day > dueOn && isReopened)) return {outcome: 'not_due', period}
   try {
-    const {terms} = await closePeriod(config, {period, why: `job ${job.name}`}, world)
-    return {outcome: 'closed', period, terms}
+    return await closePeriod(config, {period, why: `job ${job.name}`}, world)
   } catch (error) {
     const {code} = explainError(error)
     if (code === 'PERIOD_CLOSED') return {outcome: 'unchanged', period}
