@@ -73,7 +73,7 @@ export function readTarget(stateDb: StateDb, profile: string, closed?: ClosedPer
   }
 }
 
-/** For an importer that knows accounts by name: accounts that the mapping names differently from the lines issued last. */
+/** For an importer that knows accounts by name: accounts that the mapping names differently from the lines handed over last. */
 export const listRenamed = (
   stateDb: StateDb,
   {name, looks_up_by}: JournalProfile,
@@ -84,7 +84,7 @@ export const listRenamed = (
       z.object({account_code: z.string(), account_name: z.string(), before: z.string()}),
       `select account_code, account_name, account_name as before, max(batch_no)
        from issued_line join journal_batch using (batch_no)
-       where profile = ? and ? = 'name' group by account_code`,
+       where profile = ? and ? = 'name' and is_handed_over group by account_code`,
       [name, looks_up_by],
     ),
     mapping,

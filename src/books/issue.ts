@@ -70,9 +70,9 @@ async function issueMonth(
   const {folder, stateDb, perform} = issuing
   const handOut = (batch: IssuedBatch) => handOver(stateDb, folder, batch, world)
   const waiting = listBatches(stateDb, {profile: profile.name, is_handed_over: 0})
-  const batches = [...earlier, ...waiting.map(handOut)]
   const mapping = requireOwnMapping(config)
   const renamed = listRenamed(stateDb, profile, mapping)
+  const batches = [...earlier, ...waiting.map(handOut)]
   const span = await readPeriodSpan(config, period, world)
   await requireSameHistory(stateDb, folder)
   let state = readIssueState(stateDb)

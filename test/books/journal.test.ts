@@ -185,7 +185,7 @@ test('a file names every account as accounting.json does now: two that exchange 
   expect(JSON.stringify(readFiles(late?.dir ?? ''))).toMatch(/Loans 4.*Loans 3|Loans 3.*Loans 4/)
 })
 
-test('an export says which account has another name than before, until a batch has it', async () => {
+test('an export says which account has another name than before, until a batch has it and is handed over', async () => {
   const say = async (day: string) =>
     (await books.run('export quickbooks --period 2026-01', day, {}, [])).stdout
   expect(await say('2026-01-21')).not.toContain('1200')
@@ -194,6 +194,11 @@ test('an export says which account has another name than before, until a batch h
     /nothing new since\n.*\n {2}account 1200 is 'Mortgages' now, 'Loans receivable' before: .* another code/
   for (const day of ['2026-01-21', '2026-01-22']) expect(await say(day)).toMatch(words)
   await walkOn('2026-01-25', 130)
+  const onStep = (step: RunStep) => {
+    if (step === 'journal issued') throw new Error('the disk is full')
+  }
+  const request = {profiles: ['quickbooks'], period: '2026-01'}
+  await expect(exportRelease(books.config, request, books.at('2026-01-26', onStep))).rejects.toThrow('disk')
   expect(await say('2026-01-26')).toContain("1200 is 'Mortgages' now")
   expect(await say('2026-01-26')).not.toContain('1200')
 })
