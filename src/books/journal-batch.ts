@@ -294,7 +294,7 @@ function totalOf(lines: readonly JournalLine[]) {
 export function planTrueUp(
   journal: readonly JournalLine[],
   issued: readonly (IssuedLine & {batch_id: string})[],
-  {profile, firstOpenDay, withOpening}: {profile: string; firstOpenDay: string; withOpening: boolean},
+  {firstOpenDay, withOpening}: {firstOpenDay: string; withOpening: boolean},
 ): BatchPlan & {deals: string[]} {
   const wanted = journal.filter(({event}) => withOpening || event !== 'opening')
   const held = new Set(wanted.map(({entry_id}) => entry_id))
@@ -306,7 +306,7 @@ export function planTrueUp(
   return {
     lines,
     /** One entry for each deal and day with a balance, by account. */
-    handedOut: sortLines(netLines(lines, profile)),
+    handedOut: sortLines(netLines(lines)),
     before: issued,
     bridge: bridgeJournal(mine, mine, lines),
     /** The deals that differ, if not in amounts then in entries. */
@@ -318,17 +318,19 @@ const latest = (one: string, other: string) => (one > other ? one : other)
 
 /**
  * Nets lines by deal, day and account, debits first, without zero balances. If a deal is booked again, its earlier bookings stand
- * until that day and are reversed on it, so that earlier months end as they were booked and later ones as the journal says.
+ * until that day and are reversed on it, so that earlier months end as they were booked and later ones as the journal says. The
+ * number is one of those netted: what is found by it has the others beside it.
  */
-function netLines(lines: readonly IssuedLine[], profile: string): IssuedLine[] {
+function netLines(lines: readonly IssuedLine[]): IssuedLine[] {
   return [...Map.groupBy(lines, ({deal_id}) => deal_id)].flatMap(([dealId, own]) => {
-    const numbers = [...new Set(own.map(({journal_no}) => journal_no))].sort()
     const booked = own.filter((line) => !isReversal(line)).map(({entry_date}) => entry_date)
     const [seenOn = ''] = booked.sort()
     const days = Map.groupBy(own, ({entry_date}) => latest(entry_date, seenOn))
     return [...days].flatMap(([date, ofDay]) => {
-      const digest = hash('sha256', ['true-up', profile, dealId, date, ...numbers].join('\n')).slice(0, 12)
-      const number = `LT${date.slice(2, 4)}${date.slice(5, 7)}-${digest}`
+      const number = (ofDay.find((line) => !isReversal(line)) ?? ofDay[0])?.journal_no ?? ''
+      const told = ofDay.map((line) =>
+        isReversal(line) ? line.memo.split(':', 1)[0] : `books ${line.journal_no}`,
+      )
       return [...Map.groupBy(ofDay, ({account_code}) => account_code)]
         .map(([code, those]) => ({
           account_code: code,
@@ -351,7 +353,7 @@ function netLines(lines: readonly IssuedLine[], profile: string): IssuedLine[] {
           ...account,
           debit: cents > 0n ? formatCents(cents) : null,
           credit: cents < 0n ? formatCents(-cents) : null,
-          memo: `True-up ${dealId}, after a recovery of history`,
+          memo: `True-up ${dealId}, after a recovery of history. ${[...new Set(told)].sort().join(', ')}`,
           deal_id: dealId,
           loan_program: null,
         }))

@@ -53,7 +53,6 @@ export async function trueUp(
   const plans = issued.map(({profile, lines}) => ({
     profile,
     plan: planTrueUp(journal, lines, {
-      profile,
       firstOpenDay: `${period}-01`,
       withOpening: readTarget(stateDb, profile).withOpening,
     }),

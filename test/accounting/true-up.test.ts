@@ -47,7 +47,7 @@ test('whatever was lost or seen again, each day of an open month ends as booked 
       const first = issueFirst(linesThat('issued and held', 'issued and lost'))
       const issued = first.map((line) => ({...line, batch_id: 'first'}))
       const journal = linesThat('issued and held', 'seen anew')
-      const of = {profile: 'xero', firstOpenDay: FIRST_OPEN_DAY, withOpening: true}
+      const of = {firstOpenDay: FIRST_OPEN_DAY, withOpening: true}
       const {handedOut: net, lines: all, deals} = planTrueUp(journal, issued, of)
       const whole = (lines: readonly JournalLine[]) => lines.filter(({deal_id}) => deals.includes(deal_id))
       expect(balancesByDeal(whole([...issued, ...net]))).toEqual(balancesByDeal(whole(journal)))

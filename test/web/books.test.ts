@@ -77,19 +77,36 @@ test('behind the opening of the first month stands what was funded at the first 
   expect(behind).not.toContain('deal_000001')
 })
 
-test('the page of a true-up says that its files hold what the lines come to', async () => {
+test('the numbers in the files of a true-up are found, with what the files hold and what it stands for', async () => {
   using before = openBooks()
-  await before.walk('2026-01-05', {deal_1: {status: 'draft'}})
+  await before.walk('2026-01-05', {deal_1: {status: 'draft'}, deal_2: {status: 'draft'}})
   using books = openBooks(before)
-  await books.walk('2026-01-25', {deal_1: {status: 'funded'}})
+  const funded = {deal_1: {status: 'funded', loan_amount: 5}, deal_2: {status: 'funded', loan_amount: 3}}
+  await books.walk('2026-01-25', funded)
   const [first] = await books.export('xero', '2026-01', '2026-01-26')
   cpSync(before.folder.warehouse, books.folder.warehouse)
-  await books.walk('2026-02-03', {deal_1: {status: 'funded', loan_amount: 7}})
+  await books.walk('2026-02-03', {deal_1: {status: 'funded', loan_amount: 7}, deal_2: {status: 'draft'}})
   const {profiles} = await trueUp(books.config, {isIssued: true, why: null}, books.at('2026-02-04'))
   expect((await books.run('build', '2026-02-04')).code).toBe(0)
+  const [id, taken] = [profiles[0]?.batch?.batch_id ?? '', first?.batch_id ?? '']
+  const numbersOf = (batch: string) =>
+    new Map(
+      Object.values(books.readBatches('xero', batch))
+        .flat()
+        .map(({deal, number, memo}) => [deal, {number, memo}]),
+    )
+  const [was, now] = [numbersOf(taken), numbersOf(id)]
+  const [anew, gone] = [now.get('deal_1'), now.get('deal_2')]
+  expect(anew?.memo).toContain(`Reverses ${was.get('deal_1')?.number}, books ${anew?.number}`)
+  expect(gone?.memo).toContain(`Reverses ${was.get('deal_2')?.number}`)
   await using lab = await createLab()
   await using side = await serveLab(lab, {folder: books.folder, dataDir: books.folder.root})
+  for (const number of [anew?.number, gone?.number])
+    expect(await side.read(`/find?q=${number}`)).toContain(`/books/${id}?entry=${number}`)
   const says = 'A true-up: its files hold'
-  expect(await side.readText(`/books/${profiles[0]?.batch?.batch_id}`)).toContain(says)
-  expect(await side.readText(`/books/${first?.batch_id}`)).not.toContain(says)
+  const page = await side.readText(`/books/${id}`)
+  expect(page).toContain(says)
+  expect(page).toMatch(/deal_1 1200 Loans receivable \$2\.00 /)
+  expect(page).toMatch(/deal_2 1090 Funding clearing \$3\.00 /)
+  expect(await side.readText(`/books/${taken}`)).not.toContain(says)
 })
