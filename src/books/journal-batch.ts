@@ -304,7 +304,8 @@ export function planTrueUp(
   const mine = wanted.filter(isOfDeals)
   const lines = planIssue(mine, issued.filter(isOfDeals), firstOpenDay)
   return {
-    lines,
+    // Their numbers are in no file, but for those that a netted entry names: whatever reverses one says where it is.
+    lines: lines.map((line) => ({...line, memo: `${line.memo}, in a true-up`})),
     /** One entry for each deal and day with a balance, by account. */
     handedOut: sortLines(netLines(lines)),
     before: issued,

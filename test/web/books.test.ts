@@ -1,5 +1,6 @@
 import {cpSync} from 'node:fs'
 import {expect, test} from 'vitest'
+import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {trueUp} from '../../src/books/true-up.ts'
 import {openBooks, setAccounts} from '../support/books.ts'
 import {aDeal, createLab} from '../support/lab.ts'
@@ -103,6 +104,11 @@ test('the numbers in the files of a true-up are found, with what the files hold 
   await using side = await serveLab(lab, {folder: books.folder, dataDir: books.folder.root})
   for (const number of [anew?.number, gone?.number])
     expect(await side.read(`/find?q=${number}`)).toContain(`/books/${id}?entry=${number}`)
+  books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Loans'}}})
+  const [later] = await books.export('xero', '2026-02', '2026-02-05')
+  const memos = Object.values(books.readBatches('xero', later?.batch_id ?? '')).flat()
+  const reversal = expect.stringMatching(`Reverses ${anew?.number}: Funding deal_1.*, in a true-up`)
+  expect(memos).toContainEqual(expect.objectContaining({account: '1200', memo: reversal}))
   const says = 'A true-up: its files hold'
   const page = await side.readText(`/books/${id}`)
   expect(page).toContain(says)
