@@ -54,6 +54,15 @@ export function listIssuedLines(
   )
 }
 
+/** What was issued under a journal number, to one profile after the other. */
+export const listLinesOf = (stateDb: StateDb, journalNo: string) =>
+  stateDb.all(
+    issuedLineSchema.extend({profile: z.string(), batch_id: z.string()}),
+    `select profile, batch_id, issued_line.* from issued_line join journal_batch using (batch_no)
+     where journal_no = ? order by batch_no, line_no`,
+    [journalNo],
+  )
+
 /**
  * What a profile is to have of its months. A closed month is what it was closed with until anything of it is issued after the
  * closing; then, as while it is open, it is the present journal, dated in open months.

@@ -1,7 +1,11 @@
+import {listLinesOf} from '../accounting/issued.ts'
+import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import {type EvidenceResult, writeEvidence} from '../record/evidence.ts'
 import {type FigureTrace, isFigure, type Trace, traceDeal, traceFigure} from '../record/trace.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
+import {openStateDb} from '../store/state-db.ts'
 import {NOT_AT_HAND} from '../sync/quarantine.ts'
 import {does, type Invocation} from './command.ts'
 import {joinLines, renderTable} from './table.ts'
@@ -9,8 +13,11 @@ import {joinLines, renderTable} from './table.ts'
 export const commands = {
   trace: does(
     async ({config, options: {field, asOf}}: Invocation<{field?: string; asOf?: string}>, traced: string) => {
-      if (!isFigure(traced))
-        return {deal_id: traced, versions: await traceDeal(config, traced, {field, asOf})}
+      if (!isFigure(traced)) {
+        const entry = listEntry(config, traced)
+        const deal_id = entry[0]?.deal_id ?? traced
+        return {deal_id, entry, versions: await traceDeal(config, deal_id, {field, asOf})}
+      }
       if (field === undefined && asOf === undefined) return traceFigure(config, traced)
       throw newError('USAGE', `Figure '${traced}' with --field or --as-of: these are for a deal.`, {
         next: 'Leave them out: a figure is that of the current release.',
@@ -18,7 +25,9 @@ export const commands = {
     },
     (traced, {field}) =>
       'versions' in traced
-        ? traced.versions.map((version) => renderTrace(version, field)).join('\n\n')
+        ? [...renderEntry(traced.entry), ...traced.versions.map((one) => renderTrace(one, field))].join(
+            '\n\n',
+          )
         : renderFigure(traced),
   ),
   evidence: does(
@@ -37,6 +46,20 @@ function renderFigure({figure, value, as_of, deals}: FigureTrace): string {
     deals.length > 0 && `\n${renderTable(rows)}\n`,
     '`loantape trace <deal>` shows the record behind each, as the source sent it.',
   ])
+}
+
+function listEntry({dataDir}: Config, journalNo: string) {
+  using stateDb = openStateDb(dataFolderAt(dataDir).stateDb)
+  return listLinesOf(stateDb, journalNo)
+}
+
+function renderEntry(lines: ReturnType<typeof listEntry>): string[] {
+  if (!lines[0]) return []
+  const {journal_no, deal_id, entry_date, memo} = lines[0]
+  const rows = lines.map(({profile, batch_id: batch, account_code, account_name, debit, credit}) => {
+    return {profile, batch, account: `${account_code} ${account_name}`, debit, credit}
+  })
+  return [`Journal entry ${journal_no} of ${deal_id}, ${entry_date}: ${memo}\n${renderTable(rows)}`]
 }
 
 function renderTrace(trace: Trace, field: string | undefined): string {

@@ -1,12 +1,15 @@
 import {createHash} from 'node:crypto'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
+import {initAccounting} from '../../src/accounting/mapping.ts'
 import {applyEvents} from '../../src/pipeline.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import type {FigureTrace, Trace} from '../../src/record/trace.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
-import {aDeal, day, someDeals} from '../support/lab.ts'
+import {BOOK_TABLES, setAccounts} from '../support/books.ts'
+import {importBatches} from '../support/importer.ts'
+import {aDeal, createLab, day, someDeals} from '../support/lab.ts'
 import {changeRecords, useLab} from '../support/set-up.ts'
 
 const lab = await useLab({tables: '+core.deal +mart.portfolio_summary', deals: someDeals(17)})
@@ -139,4 +142,32 @@ test('every figure of the portfolio traces to its deals', async () => {
     const {code, stderr} = await traceFigure(column)
     expect([code, stderr]).toEqual([2, expect.stringContaining('expected one of deals, amount, open_deals')])
   }
+})
+
+test('a journal number leads to what was issued under it, and on to the records of its deal', async () => {
+  await using books = await createLab({tables: BOOK_TABLES, deals: [aDeal(1)]})
+  await books.walk(day(2))
+  books.service.store.update(idOf(1), {status: 'funded'})
+  await books.sync(day(3))
+  await initAccounting(books.config)
+  setAccounts(books.folder)
+  const say = async (...args: string[]) => (await books.run(args, {LOANTAPE_NOW: day(4)})).stdout
+  for (const profile of ['xero', 'netsuite']) await say('export', profile, '--period', '2026-02')
+  const [{number} = {number: ''}] = importBatches(books.folder.exports, 'xero')
+  const told = JSON.parse(await say('trace', number, '--json'))
+  const line = {journal_no: number, entry_date: '2026-02-03', event: 'funding', deal_id: idOf(1)}
+  expect(told).toMatchObject({
+    deal_id: idOf(1),
+    entry: [
+      {...line, profile: 'xero', account_code: '1200', debit: '350000.00', credit: null},
+      {...line, profile: 'xero', account_code: '1090', debit: null, credit: '350000.00'},
+      {...line, profile: 'netsuite'},
+      {...line, profile: 'netsuite'},
+    ],
+    versions: [{kind: 'seen'}, {business_date: '2026-02-03', record: expect.stringContaining('"funded"')}],
+  })
+  const words = await say('trace', number)
+  expect(words).toMatch(/^Journal entry LT2602-\w+ of deal_000001, 2026-02-03: Funding deal_000001, .*\n/)
+  expect(words).toContain(`xero      ${told.entry[0].batch_id}  1200 Loans receivable  350,000.00`)
+  expect(words).toContain('"status":"funded"')
 })
