@@ -8,6 +8,7 @@ import {isObject, parseWritten, type Refuse} from '../core/json.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {readWrittenText} from '../store/files.ts'
 import {findCurrentRelease, openRelease, type Release} from '../store/release.ts'
+import defaultMapping from './default-mapping.json' with {type: 'json'}
 import type {JournalLine} from './profiles.ts'
 
 /** Sorts before every month. */
@@ -94,18 +95,7 @@ const mappingShape = z.strictObject({
 })
 
 /** Used without a file. */
-export const DEFAULT_MAPPING = mappingShape.parse({
-  receivable: {[ANY_PROGRAM]: {code: '1200', name: 'Loans receivable'}},
-  clearing: {code: '1090', name: 'Funding clearing'},
-  ended: {
-    paid_off: {code: '1080', name: 'Payoff clearing'},
-    sold: {code: '1080', name: 'Payoff clearing'},
-    refinanced: {code: '1080', name: 'Payoff clearing'},
-    foreclosed: {code: '1500', name: 'Real estate owned'},
-    charged_off: {code: '1290', name: 'Allowance for credit losses'},
-    other: {code: '1099', name: 'Suspense'},
-  },
-})
+export const DEFAULT_MAPPING = mappingShape.parse(defaultMapping)
 
 /** A hint in angle brackets. */
 const PLACEHOLDER = /^<.*>$/

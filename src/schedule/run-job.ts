@@ -136,12 +136,8 @@ async function runStep(
           ? {period: previousMonthOf(dayOf(instant, job))}
           : {asOf: day < today ? day : undefined}
       const result = await exportRelease(config, {profiles, tables, dialect, ...moment}, world)
-      if (!targets) return {do: step.do, result}
-      return {
-        do: step.do,
-        result,
-        deliveries: await deliverBatches(config, {batches: result, targets}, world),
-      }
+      const deliveries = targets && (await deliverBatches(config, {batches: result, targets}, world))
+      return {do: step.do, result, ...(deliveries && {deliveries})}
     }
   }
 }
