@@ -152,7 +152,7 @@ function bar(share: number): Html {
 export interface Column<Row> {
   /** Empty for a column of bars. */
   title: Html | string
-  kind?: 'number' | 'bar' | 'long' | undefined
+  kind?: 'number' | 'bar' | 'long' | 'head' | undefined
   cell: (row: Row) => Html | string | false
   shade?: (row: Row) => string
 }
@@ -165,9 +165,11 @@ function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total
     columns.map(({kind, cell, shade}) => {
       const value = cell(row)
       const text = value instanceof Html ? value.html : String(value)
-      const shape = kind ?? (DAY.test(text) ? 'day' : undefined)
-      const classes = [shape ?? '', shade?.(row) ?? ''].join(' ').trim()
-      return html`<td${classes !== '' && html` class="${classes}"`}>${value}</td>`
+      const isHead = kind === 'head'
+      const shape = isHead || !kind ? DAY.test(text) && 'day' : kind
+      const classes = [shape || '', shade?.(row) ?? ''].join(' ').trim()
+      const shown = classes !== '' && html` class="${classes}"`
+      return isHead ? html`<th scope="row"${shown}>${value}</th>` : html`<td${shown}>${value}</td>`
     })
   return html`<div class="scroll" tabindex="0"><table>
 <thead><tr>${columns.map(({title, kind}) => (title === '' ? html`<td></td>` : html`<th scope="col"${kind === 'number' && html` class="number"`}>${title}</th>`))}</tr></thead>
@@ -243,6 +245,7 @@ export function renderMatrix(block: Block, linkTo: LinkTo): Html | string {
     .map(([key, named]) => columnOf(key, named))
   const first: Column<readonly Row[]> = {
     title: titleOfColumn(place),
+    kind: 'head',
     cell: (own) => (own === foot ? 'All' : cellOf(place, own[0] ?? [], linkTo)),
   }
   const rows = groups.filter((own) => own !== foot)

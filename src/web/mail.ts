@@ -30,6 +30,7 @@ const keepForMail = (markup: string) =>
   markup
     .replaceAll(ONLY_ON_A_PAGE, '')
     .replaceAll(/<(td|div) class="(bar|note)"><\/\1>/g, '')
+    .replaceAll(/<th scope="row"([^>]*>[\s\S]*?)<\/th>/g, '<td$1</td>')
     .replaceAll(/<thead>[\s\S]*?<\/thead>/g, (head) => head.replaceAll('<td></td>', ''))
 
 /** Inline styles, links to other sites only, no charts, nothing folded. */

@@ -195,5 +195,6 @@ test('what is shaded can be read, by day and by night', async () => {
     expect(Math.min(...contrasts)).toBeGreaterThanOrEqual(4.5)
     expect(await page.locator('td.shade-1').count()).toBe(2)
     expect(await page.locator('td.shade-5').count()).toBe(2)
+    expect(await page.getByRole('rowheader').allTextContents()).toEqual(['row'])
   }
 })
