@@ -1,6 +1,6 @@
 import {hash} from 'node:crypto'
 import {homedir} from 'node:os'
-import {join} from 'node:path'
+import {isAbsolute, join} from 'node:path'
 import {z} from 'zod'
 import {codeOf, expectationOf, newError} from './errors.ts'
 import {scrubSecrets} from './log.ts'
@@ -118,7 +118,10 @@ export const digestOfToken = (token: string): string =>
 
 function findConfigHome(env: Record<string, string | undefined>, findHome: () => string): string | undefined {
   try {
-    return env.XDG_CONFIG_HOME || join(env.HOME || findHome(), '.config')
+    const {XDG_CONFIG_HOME: given = '', HOME} = env
+    const dir = isAbsolute(given) ? given : join(HOME || findHome(), '.config')
+    // In a relative one, each folder that a command starts in would have a key of its own.
+    return isAbsolute(dir) ? dir : undefined
   } catch {
     // The user id has no entry in passwd, as in containers.
     return undefined

@@ -17,6 +17,7 @@ test('the tape key is in the configuration folder of the user', () => {
   const keyOf = (env: Record<string, string>) => parse({HOME: '/home/ann', ...env}).defaultKeyFile
   expect(keyOf({})).toBe('/home/ann/.config/loantape/tape.key')
   expect(keyOf({XDG_CONFIG_HOME: '/etc/ann'})).toBe('/etc/ann/loantape/tape.key')
+  expect(keyOf({XDG_CONFIG_HOME: 'ann'})).toBe('/home/ann/.config/loantape/tape.key')
 })
 
 test('a user without a home names the file of the tape key, or is asked to', async () => {
@@ -24,9 +25,12 @@ test('a user without a home names the file of the tape key, or is asked to', asy
     throw Object.assign(new Error('no entry'), {code: 'ERR_SYSTEM_ERROR'})
   }
   const parseHomeless = (env: Record<string, string>) => parseConfig(env, {...noFiles, findHome})
-  const refusal = await failureOf((async () => parseHomeless({}))())
-  expect(refusal).toMatchObject({code: 'CONFIG_INVALID', exitCode: 2})
-  expect(refusal.message).toContain('LOANTAPE_TAPE_KEY_FILE: expected')
+  for (const env of [{}, {HOME: 'ann'}]) {
+    const refusal = await failureOf((async () => parseHomeless(env))())
+    expect(refusal).toMatchObject({code: 'CONFIG_INVALID', exitCode: 2})
+    expect(refusal.message).toContain('LOANTAPE_TAPE_KEY_FILE: expected')
+  }
+  expect(parseHomeless({XDG_CONFIG_HOME: '/etc/ann'}).defaultKeyFile).toBe('/etc/ann/loantape/tape.key')
   expect(parseHomeless({LOANTAPE_TAPE_KEY_FILE: '/srv/key'}).tapeKeyFile).toBe('/srv/key')
 })
 
