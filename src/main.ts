@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import {isatty} from 'node:tty'
 import {createCli} from './cli/context.ts'
 import {runProgram} from './cli/program.ts'
 import {explainError} from './core/errors.ts'
@@ -23,8 +24,11 @@ const cli = createCli({
   stdout: process.stdout,
   stderr: process.stderr,
   onStop(stop) {
-    // Only once: a second signal ends the process immediately. A terminal that closes sends SIGHUP.
-    for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.once(signal, () => stop(signal))
+    // Only once: a second signal ends the process immediately.
+    for (const signal of ['SIGTERM', 'SIGINT']) process.once(signal, () => stop(signal))
+    // A terminal that closes sends SIGHUP. Node undoes what nohup set, but nothing that nohup started is at a terminal.
+    const isAtTerminal = isatty(0) || process.stdout.isTTY || process.stderr.isTTY
+    process.on('SIGHUP', () => isAtTerminal && stop('SIGHUP'))
   },
 })
 

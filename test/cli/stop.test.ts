@@ -62,16 +62,29 @@ test('a publication asked to stop before its server has answered is interrupted,
   expect(await failureOf(publication)).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
 })
 
+/** Standard output says that it is a terminal. */
+const AT_TERMINAL = {NODE_OPTIONS: '--import=data:text/javascript,process.stdout.isTTY=true'}
+
+test('what nohup started goes on when its terminal closes', async () => {
+  using _held = await takeFileLock(lab.folder.warehouseLock, 'read', 0)
+  const waiting = lab.start(['sync'])
+  await until(() => waiting.printed().stderr.includes('waiting for others who are reading or writing'))
+  waiting.process.kill('SIGHUP')
+  waiting.process.kill('SIGTERM')
+  const {stderr} = await waiting.ended
+  expect(stderr.match(/"reason":"\w+"(?=,"msg":"asked to stop")/g)).toEqual(['"reason":"SIGTERM"'])
+})
+
 test('what waits for the warehouse says so, and ends when asked to stop', async () => {
   using _held = await takeFileLock(lab.folder.warehouseLock, 'read', 0)
   const copy = join(lab.folder.root, '../copy')
   const each = [
-    {args: ['backup', copy], signal: 'SIGHUP'},
+    {args: ['backup', copy], signal: 'SIGHUP', env: AT_TERMINAL},
     {args: ['rebuild', '--apply'], signal: 'SIGINT'},
     {args: ['sync'], signal: 'SIGTERM'},
-  ] as const
-  for (const {args, signal} of each) {
-    const waiting = lab.start(args)
+  ] satisfies {args: string[]; signal: NodeJS.Signals; env?: Record<string, string>}[]
+  for (const {args, signal, env} of each) {
+    const waiting = lab.start(args, env)
     await until(() => waiting.printed().stderr.includes('waiting for others who are reading or writing'))
     waiting.process.kill(signal)
     const {code, stderr} = await waiting.ended
