@@ -1,10 +1,10 @@
 import {existsSync, mkdirSync, readFileSync, realpathSync, writeFileSync} from 'node:fs'
-import {userInfo} from 'node:os'
 import {dirname, join, relative, resolve} from 'node:path'
 import {createInterface} from 'node:readline'
 import {Writable} from 'node:stream'
 import {parseConfig} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
+import {nameOfUser} from '../core/process.ts'
 import {isFile, listFilesBelow} from '../store/files.ts'
 import {does, type Invocation} from './command.ts'
 
@@ -30,7 +30,8 @@ export const commands = {
       parseConfig({LOANTAPE_BASE_URL: baseUrl, LOANTAPE_API_KEY: apiKey}, {readFile: () => ''})
       const [ofUrl, ofKey] = [quote(baseUrl ?? ''), quote(apiKey ?? '')]
       const values: Record<string, string> = {
-        user: userInfo().username,
+        // Where the user has no name, systemd takes the number.
+        user: nameOfUser().replace('uid ', ''),
         folder,
         node: process.execPath,
         program: realpathSync(process.argv[1] ?? '.'),
