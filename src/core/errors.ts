@@ -161,28 +161,20 @@ export function explainError(error: unknown): LoantapeError {
   if (error instanceof LoantapeError) return error
   if (error instanceof SuppressedError) return explainError(error.suppressed)
   const words = messageOf(error)
+  const said = words.split('\n')[0]?.replace(/\.$/, '')
+  const more = {cause: error}
   // Node has no name for a full quota, 122.
-  if (
-    /no space left|ENOSPC|file too large|EFBIG|disk quota|system error -122|database or disk is full/i.test(
-      words,
-    )
-  ) {
-    return newError('DISK_FULL', `The disk or its quota is full: ${words.split('\n')[0]}.`, {cause: error})
-  }
+  const full = /no space left|ENOSPC|file too large|EFBIG|disk quota|system error -122|disk is full/i
+  if (full.test(words)) return newError('DISK_FULL', `The disk or its quota is full: ${said}.`, more)
   // SQLite says "disk I/O error" for every file fault, including a write beyond a size limit.
-  if (/disk I\/O error|input\/output error|\bEIO\b|read-only file system/i.test(words)) {
-    return newError('DISK_FAULT', `The disk could not be written or read: ${words}.`, {cause: error})
-  }
-  if (isOutOfFiles(words)) {
-    const said = words.split('\n')[0]?.replace(/\.$/, '')
-    return newError('TOO_MANY_FILES', `The system lets this process open no more files: ${said}.`, {
-      cause: error,
-    })
-  }
+  if (/disk I\/O error|input\/output error|\bEIO\b|read-only file system/i.test(words))
+    return newError('DISK_FAULT', `The disk could not be written or read: ${words}.`, more)
+  if (isOutOfFiles(words))
+    return newError('TOO_MANY_FILES', `The system lets this process open no more files: ${said}.`, more)
   if (['EACCES', 'EPERM'].includes(codeOf(error)))
     return newError('NOT_WRITABLE', `This user lacks a right: ${words}.`, {
       kept: CATALOGUE.UNEXPECTED.kept,
-      cause: error,
+      ...more,
     })
   return new LoantapeError({
     ...CATALOGUE.UNEXPECTED,
