@@ -626,3 +626,15 @@ test('a page says when another release has replaced the one it shows', async () 
   await untilTold(page, () => answers > 1)
   expect(await live.textContent()).toBe('idle')
 })
+
+test('a page says when the server does not answer any more, and when it does', async () => {
+  const {page} = await open('/')
+  await page.clock.install()
+  await page.reload()
+  const untilShown = (text: string) =>
+    untilTold(page, async () => (await page.locator('#live').textContent()) === text)
+  await page.route('**/runs/live', (route) => route.abort())
+  await untilShown('the server does not answer')
+  await page.unroute('**/runs/live')
+  await untilShown('idle')
+})

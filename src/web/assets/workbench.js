@@ -8,10 +8,15 @@ const isWrittenInto = () =>
   [...document.querySelectorAll('input, textarea')].some(
     (field) => field === document.activeElement || field.value !== field.defaultValue,
   )
+const say = (words) => {
+  // Setting the same text again would be read aloud again.
+  if (live.textContent !== words) live.textContent = words
+}
 const follow = async () => {
-  const answer = document.hidden
-    ? undefined
-    : await fetch('/runs/live', {signal: AbortSignal.timeout(10_000)}).catch(() => undefined)
+  const isSeen = !document.hidden
+  const answer = isSeen
+    ? await fetch('/runs/live', {signal: AbortSignal.timeout(10_000)}).catch(() => undefined)
+    : undefined
   // Stops here: the browser would ask for the password again and again.
   if (answer?.status === 401) return
   const now = answer?.ok ? await answer.json().catch(() => undefined) : undefined
@@ -24,11 +29,9 @@ const follow = async () => {
     const news = hasEnded
       ? 'ended; load the page again to see how'
       : isReplaced && 'another release: load the page again'
-    const words = (!now.running && news) || now.words
-    // Setting the same text again would be read aloud again.
-    if (live.textContent !== words) live.textContent = words
+    say((!now.running && news) || now.words)
     live.dataset.running = now.running
-  }
+  } else if (isSeen) say('the server does not answer')
   setTimeout(follow, 1000)
 }
 setTimeout(follow, 1000)
