@@ -92,8 +92,8 @@ function renderPeers(comparisons: readonly Comparison[]): string {
   const tools = comparisons[0]?.outcomes.map(({tool}) => tool) ?? []
   return `## Beside other tools
 
-\`npm run bench peers -- --write\`, ${availableParallelism()} cores, ${cases.join(' and ')}. The same server and deals for every tool, each load a process of its own${rounds > 1 ? `, the fastest of ${rounds} rounds` : ''}. After every load rows, sums and versions are checked against the server. CPU and memory are of the last first load.
-\`loantape sync\` goes on to models, checks and a release; the others end with one table: dlt and the script keep a history, PyAirbyte and Meltano the latest state. It stores amounts as decimals, PyAirbyte too, the others as floating point.
+\`npm run bench peers -- --write\`, ${availableParallelism()} cores, ${cases.join(' and ')}. Each load is a process of its own${rounds > 1 ? `, the fastest of ${rounds} rounds` : ''}. Rows, sums and versions are checked against the server. CPU and memory are of the last first load.
+\`loantape sync\` goes on to models, checks and a release; the others end with one table: dlt and the script with its history, PyAirbyte and Meltano with the latest state. It and PyAirbyte store amounts as decimals, the others as floating point.
 
 | ${header.join(' | ')} |
 |${header.map(() => '---|').join('')}

@@ -9,7 +9,7 @@ import {Pool} from 'undici'
 import {z} from 'zod'
 import {realClock} from '../../src/core/clock.ts'
 import {type RunningService, startService} from '../../src/service/server.ts'
-import {makeFolder, middleOf, publishSection} from './set-up.ts'
+import {makeFolder, middleOf} from './set-up.ts'
 
 const API_KEY = 'sk_test_bench'
 const headers = {authorization: `Bearer ${API_KEY}`, 'content-type': 'application/json'}
@@ -25,7 +25,7 @@ const started = z.object({urls, startMs: z.number()})
 
 /**
  * Benchmarks the local service: its start, its list compared with a bare fastify, its report, and changes while notifications
- * wait. With `--write`, updates `docs/benchmarks.md`. `--deals` and `--backlog` set other sizes.
+ * wait. `--deals` and `--backlog` set other sizes.
  */
 export async function benchService(): Promise<void> {
   const {values} = parseArgs({
@@ -33,7 +33,6 @@ export async function benchService(): Promise<void> {
     options: {
       deals: {type: 'string', multiple: true, default: SIZES},
       backlog: {type: 'string', default: BACKLOG},
-      write: {type: 'boolean'},
     },
   })
   const sizes: Awaited<ReturnType<typeof measureSize>>[] = []
@@ -42,7 +41,7 @@ export async function benchService(): Promise<void> {
     sizes.push(await measureSize(Number(deals)))
   }
   process.stderr.write(`${values.backlog} notifications …\n`)
-  publishSection(renderSection(sizes, await measureOutbox(Number(values.backlog))))
+  process.stdout.write(renderSection(sizes, await measureOutbox(Number(values.backlog))))
 }
 
 async function measureSize(deals: number) {
@@ -164,7 +163,7 @@ function renderSection(
   )
   return `## The local service
 
-\`npm run bench service -- --write\`, ${availableParallelism()} cores. *list* is pages of 100 a second; *text* and *object* a bare fastify that sends one such page
+\`npm run bench service\`, ${availableParallelism()} cores. *list* is pages of 100 a second; *text* and *object* a bare fastify that sends one such page
 again and again, as a text it has, or as an object by \`JSON.stringify\`.
 
 | deals | start (s) | list | list / text | list / object | report (ms) |
