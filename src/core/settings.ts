@@ -56,7 +56,7 @@ export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
 export const SETTINGS = {
   baseUrl: webUrl()
     .describe(
-      'Base URL of the Deal Financing Service, API prefix included. The data folder is pinned to it. A query is sent with each request and never stored or shown.',
+      'Base URL of the Deal Financing Service, API prefix included; the data folder is pinned to it. A query is sent with each request, never stored or shown.',
     )
     .meta({example: 'https://deals.example.com/v1'}),
   apiKey: secret(1)
@@ -83,10 +83,10 @@ export const SETTINGS = {
     .enum(['auto', 'on', 'off'])
     .prefault('auto')
     .describe(
-      'Whether single deals are fetched: `auto` those whose list rows lack a field, `on` each deal in turn, `off` none.',
+      'Which own pages of deals are fetched: `auto` where list rows lack a field, `on` each in turn, `off` none.',
     ),
   detailBudgetMinutes: number(0, 1440, 20).describe(
-    'Minutes a run may spend on details, borrowers and documents; what does not fit is fetched by later runs.',
+    'Minutes a run may spend on own pages, borrowers and documents; later runs fetch what does not fit.',
   ),
   streams: z
     .string()
@@ -101,10 +101,10 @@ export const SETTINGS = {
     )
     .meta({example: 'underwriting'}),
   shrinkLimitPct: number(0, 100, 5).describe(
-    'Percentage of known deals that may be newly absent before the walk is refused.',
+    'Percentage of known deals that may be newly absent; else the walk is refused.',
   ),
   changeLimitPct: number(0, 100, 20).describe(
-    'Percentage of known deals that may change amount, leave a funded status or change another field, each by itself, before refusal.',
+    'Percentage of known deals that may change amount, leave a funded status, or change another field; else the walk is refused.',
   ),
   timeZone: z
     .string()
@@ -134,11 +134,11 @@ export const SETTINGS = {
   webPort: integer(0, 65_535, 8321).describe('Port of the web side; 0 takes a free one.'),
   webProxy: commaSeparated(isAddressRange, 'expected addresses or ranges such as 10.0.0.0/8, with commas')
     .describe(
-      'Addresses or ranges of the proxy in front of the web side, whose `X-Forwarded-For` then says who asks.',
+      'Addresses or ranges of the proxy in front, whose `X-Forwarded-For` then says who asks.',
     )
     .meta({example: '10.0.0.0/8'}),
   webToken: secret(16).describe(
-    'Token for the workbench and metrics, as Bearer or as the password of a browser, or `sha256:` and the hex digest of one.',
+    'Token for the workbench and metrics, as Bearer or as the password of a browser; or `sha256:` and its hex digest.',
   ),
   webViewerToken: secret(16).describe(
     'Another token, for those who may look but change nothing; needs LOANTAPE_WEB_TOKEN.',
@@ -157,11 +157,11 @@ export const SETTINGS = {
     'expected whsec_ and at least 24 bytes in base64; two with a comma',
   )
     .describe(
-      'Secret the service signs its webhooks with (Standard Webhooks), or two with a comma while it is rotated; without it none is taken.',
+      'Secret the service signs its webhooks with, or two with a comma while it is rotated; without it none is taken.',
     )
     .meta({isSecret: true, example: 'whsec_...'}),
   fleetRuns: integer(1, 64, 2).describe(
-    'Runs that `loantape fleet serve`, or one `loantape fleet run`, carries out at once, over all its sources.',
+    'Runs that `loantape fleet serve`, or a `loantape fleet run`, carries out at once, over all sources.',
   ),
   alarmWebhookUrl: webUrl()
     .describe('Where alarms are posted as JSON that Slack, Mattermost and others take.')
@@ -232,12 +232,12 @@ export const SETTINGS = {
     )
     .meta({example: '/etc/loantape/tape.key'}),
   tapeDays: integer(1, 36_500, 400).describe(
-    'Days that tapes are kept; `loantape prune` removes those that ended more days than this before the last one did, once a backup was made since; history stays.',
+    'Days that tapes are kept, counted back from the last; `loantape prune` removes older ones, once a backup was made since. History stays.',
   ),
   logLevel: z
     .enum(['debug', 'info', 'warn', 'error', 'silent'])
     .optional()
-    .describe('Least severe log line that is written to stderr: `warn` on a terminal, `info` otherwise.')
+    .describe('Least severe log line written to stderr: `warn` on a terminal, else `info`.')
     .meta({example: 'debug'}),
   now: z
     .string()
