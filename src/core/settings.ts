@@ -63,7 +63,7 @@ export const SETTINGS = {
     .describe('API key, sent as a Bearer token unless source.json says otherwise.')
     .meta({example: 'sk_live_...'}),
   nextApiKey: secret(1).describe(
-    'Used once the source refuses the other key (401): keys change without a night lost.',
+    'A second key, used once the source refuses the first (401): set it, restart, delete the first, make it LOANTAPE_API_KEY; no night is lost.',
   ),
   clientCertFile: path()
     .describe('PEM file with the certificate that the source asks for, what signed it, and its key.')
@@ -157,7 +157,7 @@ export const SETTINGS = {
     'expected whsec_ and at least 24 bytes in base64; two with a comma',
   )
     .describe(
-      'Secret the service signs its webhooks with, or two with a comma while it is rotated; without it none is taken.',
+      'Secret the service signs its webhooks with, or, while it is rotated, both with a comma; without it none is taken.',
     )
     .meta({isSecret: true, example: 'whsec_...'}),
   fleetRuns: integer(1, 64, 2).describe(
