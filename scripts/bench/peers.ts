@@ -100,7 +100,6 @@ function renderPeers(comparisons: readonly Comparison[]): string {
 ${tools.map((tool) => renderRow(tool, comparisons)).join('\n')}
 
 *tuned* is dlt with Parquet files, larger buffers and a worker a core; *Arrow tables* a generator of 10,000 rows at a time; Meltano runs \`tap-rest-api-msdk\` into \`target-duckdb\`.
-Versions are fixed in \`scripts/bench/peers/environments.ts\`.
 
 `
 }
