@@ -133,9 +133,7 @@ export const SETTINGS = {
     .describe('Address `loantape serve` listens on; any but a loopback one needs LOANTAPE_WEB_TOKEN.'),
   webPort: integer(0, 65_535, 8321).describe('Port of the web side; 0 takes a free one.'),
   webProxy: commaSeparated(isAddressRange, 'expected addresses or ranges such as 10.0.0.0/8, with commas')
-    .describe(
-      'Addresses or ranges of the proxy in front, whose `X-Forwarded-For` then says who asks.',
-    )
+    .describe('Addresses or ranges of the proxy in front, whose `X-Forwarded-For` then says who asks.')
     .meta({example: '10.0.0.0/8'}),
   webToken: secret(16).describe(
     'Token for the workbench and metrics, as Bearer or as the password of a browser; or `sha256:` and its hex digest.',

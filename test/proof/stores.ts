@@ -175,10 +175,10 @@ function formatPage(played: readonly Played[]): string {
   return [
     '# What is lost when',
     '',
-    'Every store of a data folder lost, yesterday\'s, another lender\'s, or cut off (of a folder the last file): alone, and every two of them.',
+    "Every store of a data folder lost, yesterday's, another lender's, or cut off (of a folder the last file): alone, and every two of them.",
     `Written by \`npm run proof stores\`, which plays all ${played.length} cases: the next night is synced, three months are exported, one is closed.`,
     'Either the books are right to the cent, or a command ends with an error that names the store.',
-    'Nothing was pruned: where `prune` has removed tapes, put the warehouse of a backup in place of a lost or cut one.',
+    "Nothing was pruned: otherwise a lost or cut warehouse takes [a backup's](operations.md#what-is-lost-when).",
     '',
     `| store | ${DAMAGES.join(' | ')} |`,
     `|---|${DAMAGES.map(() => '---|').join('')}`,
