@@ -32,7 +32,13 @@ import {
 import {adoptEnded, pathOfTape} from '../sync/tapes.ts'
 import {batchRow} from './issued.ts'
 import {parseMapping} from './mapping.ts'
-import {type ClosedPeriod, nextPeriod, periodEventSchema, registeredLoanSchema} from './periods.ts'
+import {
+  addUpLoans,
+  type ClosedPeriod,
+  nextPeriod,
+  periodEventSchema,
+  registeredLoanSchema,
+} from './periods.ts'
 import {issuedLineSchema, journalLineSchema, tiedTermSchema} from './profiles.ts'
 
 const mappingSchema = z.unknown().transform((mapping) => parseMapping(JSON.stringify(mapping), 'on a tape'))
@@ -265,6 +271,7 @@ function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history
     terms: JSON.stringify(closed.terms),
     register: pack(closed.register),
     history_id: closed.release.history_id,
+    ...addUpLoans(closed.register),
     ...stateDb.one(
       z.object({after_batch: z.number()}),
       'select coalesce(max(batch_no), 0) as after_batch from journal_batch',

@@ -2,11 +2,11 @@ import {openBooks} from '../accounting/acts.ts'
 import {listBatches, listIssuedProfiles, readTarget} from '../accounting/issued.ts'
 import {hasSameReceivables, requireOwnMapping} from '../accounting/mapping.ts'
 import {
-  type ClosedPeriod,
-  findClosing,
+  addUpLoans,
   findFirstOpen,
   lastDayOf,
   listClosedPeriods,
+  listClosings,
   listMappingVersions,
   listMonths,
   listPeriodEvents,
@@ -20,7 +20,6 @@ import {readClosing} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
-import {addAmounts} from '../core/money.ts'
 import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
@@ -71,7 +70,7 @@ export async function closePeriod(
     period,
     release_id: release.manifest.release_id,
     entries: new Set(lines.filter(({event}) => event !== 'opening').map(({entry_id}) => entry_id)).size,
-    ...addUp(register),
+    ...addUpLoans(register),
     /** Opening balances count as booked if every profile has booked them. */
     terms: haveOpenings ? bookOpenings(terms) : terms,
     /** When the last complete walk of the month's last day began; null if only a later walk saw the end of the month. */
@@ -180,25 +179,16 @@ export async function listPeriods(config: Config, world: World, exported: readon
   const events = listPeriodEvents(stateDb)
   const batches = listBatches(stateDb)
   const notIssued = await listNotIssued(config, exported)
+  const closings = new Map(listClosings(stateDb).map(({period, ...closed}) => [period, closed]))
   const periods = listMonths(range.first, range.last).map((period) => {
-    const closed = findClosing(stateDb, period)
-    const closing = events.findLast((event) => event.period === period && event.action === 'close')
+    const closed = closings.get(period) ?? null
     const isOfPeriod = (one: {period: string}) => one.period === period
     return {
       period,
       state: closed ? ('closed' as const) : ('open' as const),
       /** The month is over, so that it can be closed. */
       is_complete: range.isOver(period),
-      closed:
-        closed && closing
-          ? {
-              at: closing.at,
-              who: closing.who,
-              release_id: closed.release.release_id,
-              known_at: closed.release.known_at,
-              ...addUp(closed.register),
-            }
-          : null,
+      closed,
       last_day_walked_at: range.lastDayWalks.get(period) ?? null,
       batches: batches.filter(isOfPeriod).map(({profile, batch_id}) => ({profile, batch_id})),
       /** Entries of the current release. */
@@ -209,8 +199,3 @@ export async function listPeriods(config: Config, world: World, exported: readon
   })
   return {periods, events, refused: await findRefusal(stateDb, folder)}
 }
-
-const addUp = (register: ClosedPeriod['register']) => ({
-  loans: register.length,
-  amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
-})

@@ -22,7 +22,7 @@ for (let number = 1; number <= 4; number++) {
 {
   using stateDb = openStateDb(lab.folder.stateDb)
   stateDb.db.exec(`
-    insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', x'', x'', 'h_1', '[]', 0)`)
+    insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', 'h_1', '[]', 0, 0, '0', x'', x'')`)
 }
 const config = {...lab.config, releasesKept: 2, batchesKept: 1}
 const prune = (isDryRun: boolean) => pruneData(config, {isDryRun}, lab.createWorld('2026-02-03T12:00:00Z'))

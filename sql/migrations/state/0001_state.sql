@@ -51,16 +51,19 @@ create table period_event (
   who text not null,
   why text
 ) strict;
--- after_batch: the last journal batch, of any profile, that was issued before the month was closed; 0 if none was.
+-- after_batch: the last journal batch, of any profile, that was issued before the month was closed; 0 if none was. loans, amount:
+-- what the register comes to. What is long stands last: SQLite reads through it to what follows.
 create table closed_period (
   period text primary key,
   release text not null,
   mapping text not null,
-  lines blob not null,
-  register blob not null,
   history_id text not null,
   terms text not null,
-  after_batch integer not null
+  after_batch integer not null,
+  loans integer not null,
+  amount text not null,
+  lines blob not null,
+  register blob not null
 ) strict;
 create table remapped_period (
   period text primary key
