@@ -6,6 +6,7 @@ import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import {explainError, messageOf, newError, sayKept} from '../core/errors.ts'
 import {formatParts} from '../core/json.ts'
+import {addAmounts} from '../core/money.ts'
 import {VERSION} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
@@ -32,13 +33,7 @@ import {
 import {adoptEnded, pathOfTape} from '../sync/tapes.ts'
 import {batchRow} from './issued.ts'
 import {parseMapping} from './mapping.ts'
-import {
-  addUpLoans,
-  type ClosedPeriod,
-  nextPeriod,
-  periodEventSchema,
-  registeredLoanSchema,
-} from './periods.ts'
+import {type ClosedPeriod, nextPeriod, periodEventSchema, registeredLoanSchema} from './periods.ts'
 import {issuedLineSchema, journalLineSchema, tiedTermSchema} from './profiles.ts'
 
 const mappingSchema = z.unknown().transform((mapping) => parseMapping(JSON.stringify(mapping), 'on a tape'))
@@ -259,6 +254,11 @@ function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: string}): vo
   // Lines of a reversal also name the batch that they reverse; only the fields of a line are stored.
   for (const line of lines) stateDb.insert('issued_line', {batch_no, ...issuedLineSchema.parse(line)})
 }
+
+export const addUpLoans = (register: ClosedPeriod['register']) => ({
+  loans: register.length,
+  amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
+})
 
 function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history_id' | 'after_batch'>): void {
   const pack = (list: readonly unknown[]) =>

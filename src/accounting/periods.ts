@@ -4,7 +4,6 @@ import {addDays, businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {parseParts} from '../core/json.ts'
-import {addAmounts} from '../core/money.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {resolveMoment} from '../store/moment.ts'
@@ -144,11 +143,6 @@ export function listClosings(stateDb: StateDb) {
      from closed_period join period_event using (period) where action = 'close' group by period`,
   )
 }
-
-export const addUpLoans = (register: ClosedPeriod['register']) => ({
-  loans: register.length,
-  amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
-})
 
 /** Closed periods were closed with them, so they are never pruned. */
 export function listNeededReleases(stateDb: StateDb): Set<string> {

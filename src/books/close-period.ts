@@ -1,8 +1,7 @@
-import {openBooks} from '../accounting/acts.ts'
+import {addUpLoans, openBooks} from '../accounting/acts.ts'
 import {listBatches, listIssuedProfiles, readTarget} from '../accounting/issued.ts'
 import {hasSameReceivables, requireOwnMapping} from '../accounting/mapping.ts'
 import {
-  addUpLoans,
   findFirstOpen,
   lastDayOf,
   listClosedPeriods,

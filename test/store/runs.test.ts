@@ -132,7 +132,8 @@ const run = (command: string, seconds: number, result: {outcome: string} | Error
 test('a run is recorded with its outcome, a failed one with its codes and its message, secrets masked', async () => {
   const problem = 'Answer to Bearer sk_live_abc123 has no list.'
   const unplanned = new Error('who knows')
-  expect(await run('sync', 0, {outcome: 'released'})).toEqual({outcome: 'released'})
+  const found = {outcome: 'released', checks: {warned: 1, results: [{name: 'limit_is_kept'}]}}
+  expect(await run('sync', 0, found)).toEqual(found)
   await failureOf(run('sync', 10, new LoantapeError({code: 'SOURCE_ENVELOPE', problem}, 'contract')))
   expect(await failureOf(run('sync', 20, unplanned))).toBe(unplanned)
   expect(findLockHolder(stateDb, world)).toBeUndefined()
@@ -156,7 +157,7 @@ test('a run is recorded with its outcome, a failed one with its codes and its me
     outcome: 'released',
     error_code: null,
     error: null,
-    summary: '{"outcome":"released"}',
+    summary: '{"outcome":"released","checks":{"warned":1}}',
   })
 })
 
