@@ -168,7 +168,7 @@ export function explainError(error: unknown): LoantapeError {
   if (full.test(words)) return newError('DISK_FULL', `The disk or its quota is full: ${said}.`, more)
   // SQLite says "disk I/O error" for every file fault, including a write beyond a size limit.
   if (/disk I\/O error|input\/output error|\bEIO\b|read-only file system/i.test(words))
-    return newError('DISK_FAULT', `The disk could not be written or read: ${words}.`, more)
+    return newError('DISK_FAULT', `The disk could not be written or read: ${said}.`, more)
   if (isOutOfFiles(words))
     return newError('TOO_MANY_FILES', `The system lets this process open no more files: ${said}.`, more)
   if (['EACCES', 'EPERM'].includes(codeOf(error)))

@@ -98,23 +98,22 @@ const [BUSY, CORRUPT, NOT_A_DATABASE, READ_ONLY, CANNOT_OPEN] = [5, 11, 26, 8, 1
 function explainFault(path: string, cause: unknown): unknown {
   // The low byte is the kind of error, the rest its details.
   const fault = cause instanceof Error && 'errcode' in cause ? Number(cause.errcode) & 0xff : undefined
-  const ofMachine = findMachineFault(cause)
-  if (ofMachine) return ofMachine
   if (messageOf(cause) === TAKEN_OVER)
     return newError('RUN_IN_PROGRESS', 'This run was silent for so long that another one has taken over.', {
       kept: 'What it had read and not settled is on the tape that the other run goes on with.',
       cause,
     })
   const problem = (what: string) => `State database '${path}' cannot be ${what}: ${messageOf(cause)}.`
+  // SQLite does not say which file.
+  const ofMachine = findMachineFault(fault === undefined ? cause : new Error(problem('used'), {cause}))
+  if (ofMachine) return ofMachine
   if (fault === BUSY) return newError('STATE_BUSY', problem('written'), {cause})
   // Of a folder, SQLite only says that it cannot be opened.
   const isFolder = existsSync(`${path}/.`)
-  if (fault === CORRUPT || fault === NOT_A_DATABASE || isFolder) {
+  if (fault === CORRUPT || fault === NOT_A_DATABASE || isFolder)
     return newError('STATE_UNREADABLE', problem('read'), {cause})
-  }
-  if (fault === READ_ONLY || fault === CANNOT_OPEN) {
+  if (fault === READ_ONLY || fault === CANNOT_OPEN)
     return newError('NOT_WRITABLE', problem('written'), {cause})
-  }
   return cause
 }
 

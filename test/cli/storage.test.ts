@@ -34,12 +34,12 @@ const syncOnSmallDisk = (folder: DataFolder, kib: number) =>
   syncWithin(folder, `trap '' XFSZ; ulimit -f ${kib * 2}`, {NODE_COMPILE_CACHE: ''})
 
 test.each([
-  ['the state database does not fit', 4, 'DISK_FAULT'],
-  ['the stored walk does not fit', 400, 'DISK_FULL'],
-  ['the checkpoint does not fit', 1200, 'DISK_FULL'],
-])('a disk on which %s ends the run, and the next completes it', async (_, kib, code) => {
+  ['the state database does not fit', 4, 'DISK_FAULT', 'state.sqlite'],
+  ['the stored walk does not fit', 400, 'DISK_FULL', 'warehouse.duckdb'],
+  ['the checkpoint does not fit', 1200, 'DISK_FULL', 'portfolio.duckdb'],
+])('a disk on which %s ends the run, and the next completes it', async (_, kib, code, file) => {
   const folder = lab.copyFolder(`disk-${kib}`)
-  const words = /disk .*is intact, and so is the current release\. .*run .*again/
+  const words = new RegExp(`disk .*/${file}.*is intact, and so is the current release\\. .*run .*again`)
   await expectRefused(syncOnSmallDisk(folder, kib), code, words, 1)
   expect(await readStanding(folder)).toEqual(before)
   const next = readJson(await lab.run(['sync', '--accept', 'growth', '--json'], environmentOf(folder)))
