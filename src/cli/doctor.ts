@@ -1,4 +1,4 @@
-import {accessSync, constants, existsSync} from 'node:fs'
+import {accessSync, constants, existsSync, statSync} from 'node:fs'
 import {statfs} from 'node:fs/promises'
 import {basename, join, relative} from 'node:path'
 import {z} from 'zod'
@@ -121,7 +121,10 @@ const EXAMINATIONS: Examinations = {
   'data folder': async (_config, folder) => {
     requireWritable(folder)
     const {bavail, bsize} = await statfs(folder.root)
-    return `${folder.root}, ${Math.round((bavail * bsize) / 1e9)} GB free`
+    const [free, copied] = [bavail * bsize, statSync(folder.warehouse, {throwIfNoEntry: false})?.size ?? 0]
+    if (free > copied) return `${folder.root}, ${Math.round(free / 1e9)} GB free`
+    const [few, many] = [free, copied].map((bytes) => groupThousands(String(Math.round(bytes / 1e6))))
+    throw newError('DISK_FULL', `Disk of '${folder.root}': ${few} MB free, and a build copies ${many} MB.`)
   },
   tapes: async (config, folder, world) => {
     if (!hasStateDb(folder)) return 'none yet'

@@ -1,4 +1,4 @@
-import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {mkdirSync, readFileSync, statSync, truncateSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {expect, test} from 'vitest'
 import {describeFirstSync, describeTransport} from '../../src/cli/doctor.ts'
@@ -50,6 +50,17 @@ test('doctor estimates a first sync from one page until there is a history, and 
   expect(await examine()).toMatchObject({wrong: [], source: answers})
   const {stdout} = await lab.run(['doctor'], {LOANTAPE_NOW: '2099-03-02T12:00:00Z'})
   expect(stdout).toContain('each run counts for 2099-03-02, because LOANTAPE_NOW stops the clock')
+})
+
+test('doctor finds a disk that has no room for the copy of the warehouse that a build makes', async () => {
+  const {size} = statSync(lab.folder.warehouse)
+  // Without blocks on the disk.
+  truncateSync(lab.folder.warehouse, 15e12)
+  const {wrong} = await examine()
+  truncateSync(lab.folder.warehouse, size)
+  expect(wrong[0]).toMatch(
+    /^data folder: Disk of '.*': [\d,]+ MB free, and a build copies 15,000,000 MB\. Free some space, /,
+  )
 })
 
 test.each<[fault: Fault, words: RegExp]>([
