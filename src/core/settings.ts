@@ -232,6 +232,9 @@ export const SETTINGS = {
   tapeDays: integer(1, 36_500, 400).describe(
     'Days that tapes are kept, counted back from the last; `loantape prune` removes older ones, once a backup was made since. History stays.',
   ),
+  batchesKept: integer(1, 36_500, 400).describe(
+    'Batches of tables kept of each profile; `loantape prune` removes older ones. Those of accounting periods stay.',
+  ),
   logLevel: z
     .enum(['debug', 'info', 'warn', 'error', 'silent'])
     .optional()
@@ -275,8 +278,6 @@ export const FIXED = {
   questionTimeoutSeconds: 30,
   /** A preview may build the release of a month. */
   historyTimeoutSeconds: 60,
-  /** More than a year of nights. Batches of closed periods are never removed. */
-  batchesKept: 400,
 }
 
 export type Fixed = typeof FIXED

@@ -3,6 +3,7 @@ import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {pruneReleases} from '../../src/build/build-folder.ts'
 import {DAY_MS} from '../../src/core/clock.ts'
+import {parseConfig} from '../../src/core/config.ts'
 import {writeBatch} from '../../src/export/table-files.ts'
 import {exportRelease} from '../../src/outputs.ts'
 import {pruneData} from '../../src/record/prune.ts'
@@ -26,6 +27,16 @@ for (let number = 1; number <= 4; number++) {
 }
 const config = {...lab.config, releasesKept: 2, batchesKept: 1}
 const prune = (isDryRun: boolean) => pruneData(config, {isDryRun}, lab.createWorld('2026-02-03T12:00:00Z'))
+
+test('the operator says how many batches are kept', async () => {
+  const listed = async (kept: string) => {
+    const {batchesKept} = parseConfig({...lab.env, LOANTAPE_BATCHES_KEPT: kept}, {readFile: () => ''})
+    const {batches} = await pruneData({...config, batchesKept}, {isDryRun: true}, lab.createWorld(DAY_1))
+    return batches.length
+  }
+  // One of the four is of a closed period.
+  expect([await listed('1'), await listed('2'), await listed('3')]).toEqual([2, 1, 0])
+})
 
 test('releases and batches beyond the policy go, but not the current release, what a closed period needs or what is damaged', async () => {
   const damaged = join(lab.folder.exports, 'csv/damaged')
