@@ -41,8 +41,6 @@ export function renderConfigurationPage(): string {
   })
   return `# Configuration
 
-Generated from \`src/core/settings.ts\` by \`npm run docs\`.
-
 Settings come from environment variables, else from \`.env\` in the working folder; \`--data\` wins over both. An empty value counts as not set. Every
 problem is reported at once, unknown names included (exit code 2). \`loantape config\` prints the effective settings and where each comes from, secrets masked. A secret can
 come from a file or a command: \`LOANTAPE_API_KEY_FILE\`, \`LOANTAPE_API_KEY_COMMAND\`. \`loantape serve\` reads settings when it starts, each of its

@@ -99,7 +99,7 @@ function renderPeers(comparisons: readonly Comparison[]): string {
 |${header.map(() => '---|').join('')}
 ${tools.map((tool) => renderRow(tool, comparisons)).join('\n')}
 
-*tuned* is dlt with Parquet files, larger buffers and a worker a core; *Arrow tables* a generator of 10,000 rows at a time; Meltano runs \`tap-rest-api-msdk\` into \`target-duckdb\`.
+*tuned* is dlt with Parquet files, larger buffers and a worker a core; *Arrow tables* a generator of 10,000 rows at a time.
 
 `
 }
