@@ -196,5 +196,7 @@ export async function listPeriods(config: Config, world: World, exported: readon
         .map(({profile, entries, amount}) => ({profile, entries, amount})),
     }
   })
-  return {periods, events, refused: await findRefusal(stateDb, folder)}
+  /** Profiles that have opening balances in their journal. */
+  const opened = listIssuedProfiles(stateDb).filter((name) => readTarget(stateDb, name).withOpening)
+  return {periods, events, opened, refused: await findRefusal(stateDb, folder)}
 }

@@ -66,7 +66,7 @@ test('the page of a month shows what its export would issue, then that it is iss
   )
 })
 
-test('behind the opening of the first month stands what was funded at the first walk, whatever happened that day', async () => {
+test('behind the opening of the first month stands what was funded at the first walk, whatever happened that day; Books says for whom it is booked', async () => {
   await using lab = await createLab({tables: PAGE_TABLES, deals: [aDeal(1), aDeal(2, {status: 'funded'})]})
   await lab.walk('2026-03-02T09:00:00-05:00')
   lab.service.store.update('deal_000001', {status: 'funded'})
@@ -76,6 +76,14 @@ test('behind the opening of the first month stands what was funded at the first 
   const behind = await side.read('/behind/opening?month=2026-03')
   expect(behind).toContain('deal_000002')
   expect(behind).not.toContain('deal_000001')
+  await lab.run(['accounting', 'init'])
+  setAccounts(lab.folder)
+  const issue = async (...args: string[]) => {
+    expect((await lab.run(['export', ...args, '--period', '2026-03'])).code).toBe(0)
+    return await side.readText('/books')
+  }
+  expect(await issue('netsuite')).not.toContain('Opening balances are booked for')
+  expect(await issue('xero', '--with-opening')).toContain('Opening balances are booked for xero.')
 })
 
 test('the numbers in the files of a true-up are found, with what the files hold and what it stands for', async () => {
