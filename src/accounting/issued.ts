@@ -64,13 +64,13 @@ export const listLinesOf = (stateDb: StateDb, journalNo: string) =>
   )
 
 /**
- * What a profile is to have of its months. A closed month is what it was closed with until anything of it is issued after the
+ * What a profile is to have of its months. A closed month is what it was closed with until a batch of it is issued after the
  * closing; then, as while it is open, it is the present journal, dated in open months.
  */
 export function readTarget(stateDb: StateDb, profile: string, closed?: ClosedPeriod) {
   const {opened, corrected} = stateDb.one(
     z.object({opened: z.number().nullable(), corrected: z.number().nullable()}),
-    `select max(event = 'opening') as opened, max(issued_line.period = ? and batch_no > ?) as corrected
+    `select max(event = 'opening') as opened, max(journal_batch.period = ? and batch_no > ?) as corrected
      from issued_line join journal_batch using (batch_no) where profile = ?`,
     [closed?.period ?? null, closed?.after_batch ?? null, profile],
   )

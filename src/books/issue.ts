@@ -125,6 +125,7 @@ async function* listTargets(
     yield {
       ...month,
       isComplete: true,
+      closed,
       lines: closed.lines,
       terms: closed.terms,
       mapping: closed.mapping,

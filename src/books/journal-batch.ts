@@ -1,9 +1,9 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import type {BatchAct} from '../accounting/acts.ts'
-import {listIssuedLines} from '../accounting/issued.ts'
+import {listIssuedLines, readTarget} from '../accounting/issued.ts'
 import {type AccountMapping, findSharedNames, nameAccounts} from '../accounting/mapping.ts'
-import {findFirstOpenDay} from '../accounting/periods.ts'
+import {type ClosedPeriod, findClosedPeriod, findFirstOpenDay} from '../accounting/periods.ts'
 import {
   bookOpenings,
   type IssuedLine,
@@ -38,6 +38,8 @@ export interface JournalTarget extends BatchTarget {
   terms: readonly TiedTerm[]
   /** Opening balances are booked, in this month and all others. */
   withOpening: boolean
+  /** The month as it was closed, if `lines` are those. */
+  closed?: ClosedPeriod
   /** No entry is dated before this day: `YYYY-MM-DD`. */
   firstOpenDay: string
 }
@@ -67,7 +69,9 @@ export async function prepareBatch(
   const before = listIssuedLines(stateDb, profile.name, {period})
   const isWanted = ({event}: JournalLine) => withOpening || event !== 'opening'
   const wanted = target.lines.filter(isWanted)
-  const own = planIssue(wanted, before, target.firstOpenDay)
+  const planClosed = (closed: ClosedPeriod) =>
+    planAsClosed(stateDb, closed, {profile: profile.name, isWanted})
+  const own = target.closed ? planClosed(target.closed) : planIssue(wanted, before, target.firstOpenDay)
   const deals = new Set(own.map(({deal_id}) => deal_id))
   const issued = listIssuedLines(stateDb, profile.name, {deals}).filter((line) => line.period !== period)
   const months = stateDb.column(
@@ -80,12 +84,35 @@ export async function prepareBatch(
   const present = other.filter(isWanted)
   const moved = findMovedDeals(present, issued)
   const isMoved = ({deal_id}: JournalLine) => moved.has(deal_id)
-  const superseded = issued.filter(isMoved)
-  const elsewhere = planIssue(present.filter(isMoved), superseded, findFirstOpenDay(stateDb))
+  // Corrections of a closed month come after what it was closed with.
+  const isToCome = (month: string) => {
+    const closed = findClosedPeriod(stateDb, month)
+    return closed && readTarget(stateDb, profile.name, closed).isAsClosed && planClosed(closed).length > 0
+  }
+  const monthOf = (line: JournalLine | IssuedLine) =>
+    'period' in line ? line.period : line.entry_date.slice(0, 7)
+  const later = new Set([...new Set([...issued, ...present].filter(isMoved).map(monthOf))].filter(isToCome))
+  const isNow = (line: JournalLine | IssuedLine) => isMoved(line) && !later.has(monthOf(line))
+  const superseded = issued.filter(isNow)
+  const elsewhere = planIssue(present.filter(isNow), superseded, findFirstOpenDay(stateDb))
   const lines = sortLines([...own, ...elsewhere])
   const terms = withOpening ? bookOpenings(target.terms) : target.terms
   const bridge = bridgeJournal(target.lines, wanted, own, {elsewhere, terms})
   return composeBatch(target, {lines, handedOut: lines, before: [...before, ...superseded], bridge})
+}
+
+/** What is left to issue of a month as it was closed. Deals of which anything was issued since, such as a true-up, are left out. */
+function planAsClosed(
+  stateDb: StateDb,
+  {period, lines, after_batch}: ClosedPeriod,
+  {profile, isWanted}: {profile: string; isWanted: (line: JournalLine) => boolean},
+): IssuedLine[] {
+  const since = `select deal_id from issued_line join journal_batch using (batch_no)
+     where profile = ? and issued_line.period = ? and batch_no > ?`
+  const corrected = new Set(stateDb.column(z.string(), since, [profile, period, after_batch]))
+  const isLeft = ({deal_id}: JournalLine) => !corrected.has(deal_id)
+  const before = listIssuedLines(stateDb, profile, {period}).filter(isLeft)
+  return planIssue(lines.filter(isWanted).filter(isLeft), before, '')
 }
 
 /** Undefined if there is nothing to issue. @throws what {@link prepareBatch} throws */

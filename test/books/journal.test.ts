@@ -19,6 +19,7 @@ import {compareBooks, verifyAll} from '../../src/record/verify.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {type Books, openBooks, setAccounts} from '../support/books.ts'
 import {anyRow, readFiles, readManifest} from '../support/data.ts'
+import {balancesOf, importBatches} from '../support/importer.ts'
 import {failureOf} from '../support/lab.ts'
 import {useShared} from '../support/set-up.ts'
 
@@ -201,6 +202,34 @@ test('an export says which account has another name than before, until a batch h
   await expect(exportRelease(books.config, request, books.at('2026-01-26', onStep))).rejects.toThrow('disk')
   expect(await say('2026-01-26')).toContain("1200 is 'Mortgages' now")
   expect(await say('2026-01-26')).not.toContain('1200')
+})
+
+test('months that are closed together end as they were closed, in whatever order they are exported', async () => {
+  openOther()
+  const walkAll = (day: string, ...[a, b, c]: [amount: number, status: string][]) => {
+    const dealOf = ([loan_amount, status]: [number, string] = [1, 'draft']) => ({loan_amount, status})
+    return books.walk(day, {a: dealOf(a), b: dealOf(b), c: dealOf(c)})
+  }
+  await walkAll('2026-01-05')
+  await walkAll('2026-01-20', [100, 'funded'], [7, 'draft'], [50, 'funded'])
+  await walkAll('2026-01-28', [100, 'funded'], [7, 'draft'], [80, 'funded'])
+  await walkAll('2026-02-10', [130, 'funded'], [7, 'draft'], [80, 'funded'])
+  for (const month of ['2026-01', '2026-02']) await books.export('xero', month, '2026-02-11')
+  await walkAll('2026-02-15', [130, 'funded'], [7, 'funded'], [80, 'paid_off'])
+  await walkAll('2026-03-02', [130, 'funded'], [7, 'funded'], [80, 'funded'])
+  // What is learnt about January undoes entries issued for January and February.
+  await books.learnLate('2026-01-25', '2026-03-03', 'a', '150.00')
+  await books.learnLate('2026-01-25', '2026-03-03', 'c', '60.00')
+  await walkAll('2026-04-02', [130, 'funded'], [7, 'funded'], [80, 'funded'])
+  const months = ['2026-01', '2026-02', '2026-03']
+  for (const period of months) await closePeriod(books.config, {period}, books.at('2026-04-03'))
+  for (const order of [months, months.toReversed(), ['2026-03', '2026-01', '2026-02']]) {
+    using those = openBooks(books)
+    for (const month of order) await those.export('xero', month, '2026-04-03')
+    const lines = importBatches(those.folder.exports, 'xero')
+    const ends = [...months, '2026-04'].map((month) => balancesOf(lines, `${month}-31`)['1200'])
+    expect(ends, order.join()).toEqual([23_000n, 13_700n, 21_700n, 21_700n])
+  }
 })
 
 test('a closed period keeps dates and bytes; later knowledge is dated in the open period', async () => {
