@@ -25,9 +25,7 @@ export const commands = {
     },
     (traced, {field}) =>
       'versions' in traced
-        ? [...renderEntry(traced.entry), ...traced.versions.map((one) => renderTrace(one, field))].join(
-            '\n\n',
-          )
+        ? renderEntry(traced.entry) + traced.versions.map((one) => renderTrace(one, field)).join('\n\n')
         : renderFigure(traced),
   ),
   evidence: does(
@@ -53,13 +51,13 @@ function listEntry({dataDir}: Config, journalNo: string) {
   return listLinesOf(stateDb, journalNo)
 }
 
-function renderEntry(lines: ReturnType<typeof listEntry>): string[] {
-  if (!lines[0]) return []
+function renderEntry(lines: ReturnType<typeof listEntry>): string {
+  if (!lines[0]) return ''
   const {journal_no, deal_id, entry_date, memo} = lines[0]
   const rows = lines.map(({profile, batch_id: batch, account_code, account_name, debit, credit}) => {
     return {profile, batch, account: `${account_code} ${account_name}`, debit, credit}
   })
-  return [`Journal entry ${journal_no} of ${deal_id}, ${entry_date}: ${memo}\n${renderTable(rows)}`]
+  return `Journal entry ${journal_no} of ${deal_id}, ${entry_date}: ${memo}\n${renderTable(rows)}\n\n`
 }
 
 function renderTrace(trace: Trace, field: string | undefined): string {
