@@ -40,15 +40,7 @@ export async function readJournal(
       },
     )
   }
-  const rows = await db.all(
-    lineRow,
-    `select * exclude (period)
-     from (from accounting.journal_line union all from accounting.opening_line)
-     where period in (select unnest(from_json($1, '["varchar"]')))
-       and ($2 is null or deal_id in (select unnest(from_json($2, '["varchar"]'))))
-     order by entry_date, deal_id, entry_id, line_no`,
-    asked,
-  )
+  const rows = await db.all(lineRow, readQuery('journal_of_months'), asked)
   const programs = new Set<string | null>()
   const terms = new Set<string | null>()
   const lines: JournalLine[] = []
@@ -105,18 +97,7 @@ export async function listUnmapped(release: Release, mapping: AccountMapping): P
 /** How much of each term of the roll-forward is booked, and why the rest is not; in the order of the roll-forward. */
 export async function readTieOut(release: Release, period: string): Promise<TiedTerm[]> {
   await using db = await openRelease(release)
-  return await db.all(
-    tiedTermSchema,
-    `select
-       term,
-       amount,
-       booked,
-       cast(opening_balance + elsewhere as decimal(38, 2)) as unbooked,
-       case when opening_balance > 0 then 'opening balance' when elsewhere > 0 then 'booked elsewhere' end as because,
-       difference
-     from accounting.tie_out where month = $1 order by place_of_term(term)`,
-    [period],
-  )
+  return await db.all(tiedTermSchema, readQuery('tied_terms'), [period])
 }
 
 /** The journal and roll-forward of a month, and the funded loans of a release as of its end. */
