@@ -84,9 +84,7 @@ export function parseConfig(
   ] as const)
     if (given[half] !== undefined && given[other] === undefined)
       problems.push(`${envNameOf(half)}: does nothing without ${envNameOf(other)}`)
-  const [operators, viewers] = [given.webToken, given.webViewerToken].map(
-    (token) => token && digestOfToken(token),
-  )
+  const [operators, viewers] = [given.webToken, given.webViewerToken].map((one) => one && digestOfToken(one))
   if (operators && operators === viewers)
     problems.push(
       'LOANTAPE_WEB_VIEWER_TOKEN: expected another token than LOANTAPE_WEB_TOKEN: viewers would be operators',
@@ -95,12 +93,11 @@ export function parseConfig(
   const configHome = findConfigHome(env, outside.findHome ?? homedir)
   if (configHome === undefined && !given.tapeKeyFile)
     problems.push('LOANTAPE_TAPE_KEY_FILE: expected a file, because this user has no home folder')
-  if (!parsed.success || problems.length > 0) {
+  if (!parsed.success || problems.length > 0)
     throw newError(
       'CONFIG_INVALID',
       `Configuration has ${quantity(problems.length, 'problem')}:\n${problems.map((line) => `  - ${line}`).join('\n')}\n`,
     )
-  }
   const {baseUrl, ...parsedSettings} = parsed.data
   const settings = {
     ...parsedSettings,

@@ -6,7 +6,7 @@ import {hostname, tmpdir, userInfo} from 'node:os'
 import {basename, dirname, extname, join} from 'node:path'
 import packageJson from '../../package.json' with {type: 'json'}
 import {DAY_MS, HOUR_MS} from './clock.ts'
-import {codeOf, tolerate} from './errors.ts'
+import {codeOf, findMachineFault, newError, tolerate} from './errors.ts'
 
 export const VERSION = packageJson.version
 
@@ -84,9 +84,14 @@ export function removeAbandoned(dir: string, prefix: string): void {
 
 /** Removed when disposed. Also removes those that dead processes left. */
 export function makeTemporaryFolder(prefix: string): {path: string} & Disposable {
-  removeAbandoned(tmpdir(), prefix)
   const path = join(tmpdir(), `${prefix}${randomBytes(6).toString('hex')}${WRITER_MARK}`)
-  mkdirSync(path, {recursive: true, mode: 0o700})
+  try {
+    removeAbandoned(tmpdir(), prefix)
+    mkdirSync(path, {recursive: true, mode: 0o700})
+  } catch (cause) {
+    const problem = `Folder of temporary files '${tmpdir()}' cannot be written (${codeOf(cause)}).`
+    throw findMachineFault(cause) ?? newError('NOT_WRITABLE', problem, {next: 'Set another TMPDIR.', cause})
+  }
   return {path, [Symbol.dispose]: () => rmSync(path, {recursive: true, force: true})}
 }
 

@@ -172,11 +172,9 @@ function createFolder(path: string): void {
 /** Returns the absolute path. @throws ConfigError `OUT_PLACE` if it lies within the data folder or is not empty */
 export function requireNewFolder(folder: DataFolder, to: string, what: 'backup' | 'evidence'): string {
   const dir = resolve(to)
-  if (isInside(dir, folder.root)) {
+  if (isInside(dir, folder.root))
     throw newError('OUT_PLACE', `Folder '${dir}' for the ${what}: expected one outside the data folder.`)
-  }
-  if (existsSync(dir) && !(statSync(dir).isDirectory() && readdirSync(dir).length === 0)) {
+  if (existsSync(dir) && !(statSync(dir).isDirectory() && readdirSync(dir).length === 0))
     throw newError('OUT_PLACE', `Folder '${dir}' for the ${what}: expected a new or empty one.`)
-  }
   return dir
 }

@@ -71,6 +71,14 @@ test('a run whose log cannot be written goes on; a result that cannot be written
   })
 })
 
+test('a folder of temporary files that cannot be written is named, with its variable', async () => {
+  const folder = lab.copyFolder('no-temporary')
+  const env = {...environmentOf(folder), LOANTAPE_WEB_PORT: '0', TMPDIR: folder.stateDb}
+  const {ended} = startProcess([process.execPath, MAIN, 'serve', '--json'], env)
+  const words = /temporary files '.*state\.sqlite' cannot be written \(ENOTDIR\)\. .*Set another TMPDIR\./
+  await expectRefused(ended, 'NOT_WRITABLE', words)
+})
+
 test('a data folder that cannot be written is refused', async () => {
   const parent = join(lab.folder.root, '../read-only')
   writeFileSync(parent, 'a file where a folder should be')
