@@ -35,7 +35,7 @@ function keepCompiled({mkdirSync, statSync}, {enableCompileCache}, {homedir}, {j
 function refuse() {
   const message =
     `Node ${version}: expected ${LEAST} or later. Nothing was started. ` +
-    'Install it from nodejs.org; a checkout brings its own: `npm ci`, then `npx loantape`.'
+    'Install it from nodejs.org; a checkout brings its own: `npm ci --include=dev`, then `npx loantape`.'
   if (process.argv.includes('--json')) {
     process.stdout.write(`${JSON.stringify({error: {code: 'NODE_VERSION', exit_code: 2, message}})}\n`)
   }

@@ -132,7 +132,7 @@ describe('the package', () => {
     const ended = await run([process.execPath, '--require', preload, bin, 'status', '--json'])
     expect(ended.code).toBe(2)
     expect(ended.stderr).toMatch(
-      /^loantape: Node 20\.20\.2: expected 24 or later\. Nothing was started\..* \[NODE_VERSION\]\n$/,
+      /^loantape: Node 20\.20\.2: expected 24 or later\. Nothing was started\..*`npm ci --include=dev`.* \[NODE_VERSION\]\n$/,
     )
     expect(JSON.parse(ended.stdout)).toMatchObject({error: {code: 'NODE_VERSION', exit_code: 2}})
     const text = readFileSync(bin, 'utf8')
