@@ -47,8 +47,6 @@ const MOST_SERIES = 7
 const FONT = 'system-ui, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif'
 const COLOURS = Array.from({length: MOST_SERIES}, (_, index) => `var(--series-${index + 1})`)
 
-const NAMES_OF_BARS = {interval: 0, width: 100, overflow: 'truncate', rotate: 35} as const
-
 const UNITS = {
   usd: {style: 'currency', currency: 'USD', notation: 'compact'},
   ratio: {style: 'percent'},
@@ -188,14 +186,20 @@ function drawChart(
     triggerEvent: one.hrefs !== undefined,
     ...(shape === 'area' && {stack: 'all', areaStyle: {opacity: 1}, lineStyle: {width: 0}}),
   }))
-  // Notes at one place share a mark.
-  const marks = Map.groupBy(noted.keys(), (index) => places[noted[index]?.place ?? 0])
+  // Notes at one place share a mark. One too near to the last name has none.
+  const marks = Map.groupBy(noted.keys(), (index) => noted[index]?.place ?? 0)
+  let last = -Infinity
+  const named = [...marks].map(([place, found]) => {
+    const isNear = place - last < places.length / 30
+    if (!isNear) last = place
+    return {xAxis: places[place], name: isNear ? '' : found.map((index) => index + 1).join(', ')}
+  })
   const markLine = {
     silent: true,
     symbol: 'none',
     lineStyle: {color: 'var(--muted)', type: 'dashed'},
     label: {color: 'var(--ink)', formatter: '{b}', distance: 2},
-    data: [...marks].map(([xAxis, found]) => ({xAxis, name: found.map((index) => index + 1).join(', ')})),
+    data: named,
   }
   const values = series.flatMap(({data}) =>
     shape === 'waterfall' ? levelsOf(data).map(([, to]) => to) : data.filter((value) => value !== null),
@@ -225,7 +229,7 @@ function drawChart(
         color: 'var(--muted)',
         hideOverlap: isTime,
         ...(isTime && {formatter: isMonthly ? '{yyyy}-{MM}' : '{yyyy}-{MM}-{dd}'}),
-        ...(isBar && places.length <= 24 && NAMES_OF_BARS),
+        ...(isBar && places.length <= 24 && {interval: 0, width: 100, overflow: 'truncate', rotate: 35}),
       },
     },
     yAxis: {

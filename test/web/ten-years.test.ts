@@ -1,5 +1,6 @@
 import {expect, test} from 'vitest'
 import {listMonths} from '../../src/accounting/periods.ts'
+import {addDays} from '../../src/core/clock.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {aDeal} from '../support/lab.ts'
@@ -15,12 +16,14 @@ await lab.walk('2026-03-02T23:30:00-05:00')
 await lab.sync('2036-03-01T23:30:00-05:00')
 const side = await serveLab(lab, {now: '2036-03-02T12:00:00-05:00'})
 
+async function readChart(path: string) {
+  const page = await side.read(path)
+  const [, option = ''] = /aria-label="Open amount by day[^>]* data-option="([^"]*)"/.exec(page) ?? []
+  return JSON.parse(option.replaceAll('&quot;', '"'))
+}
+
 test('ten years of days are drawn as at most a thousand, the last among them, and chosen days one by one', async () => {
-  const listDays = async (path: string): Promise<string[]> => {
-    const page = await side.read(path)
-    const [, option = ''] = /aria-label="Open amount by day[^>]* data-option="([^"]*)"/.exec(page) ?? []
-    return JSON.parse(option.replaceAll('&quot;', '"')).xAxis.data
-  }
+  const listDays = async (path: string): Promise<string[]> => (await readChart(path)).xAxis.data
   const days = await listDays('/portfolio')
   expect(days.length).toBeLessThanOrEqual(1000)
   expect(days.slice(-2)).toEqual(['2036-02-26', '2036-03-01'])
@@ -50,4 +53,18 @@ test('the pages of months show the last ones, and lead to all', async () => {
   const [, seen] =
     /How much of it is funded (.*?)(?: How fast|$)/.exec(await side.readText('/pipeline')) ?? []
   expect(seen?.match(/\b20\d\d-\d\d /g)).toHaveLength(24)
+})
+
+test('of near notes, a chart of years numbers the first', async () => {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const listNames = async (path: string) => {
+    const {series} = await readChart(path)
+    return series[0].markLine.data.map(({name}: {name: string}) => name)
+  }
+  const note = {about: 'day', text: 'a holiday', at: '2036-03-01T00:00:00Z', who: 'ann'}
+  for (let week = 0; week < 4; week += 1)
+    stateDb.insert('note', {...note, note_no: week + 1, subject: addDays('2036-01-31', 7 * week)})
+  stateDb.insert('note', {...note, note_no: 5, subject: '2030-01-01'})
+  expect(await listNames('/portfolio')).toEqual(['1', '2', '', '', ''])
+  expect(await listNames('/portfolio?day_from=2036-02-01')).toEqual(['1', '2', '3'])
 })
