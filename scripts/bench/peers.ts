@@ -93,13 +93,13 @@ function renderPeers(comparisons: readonly Comparison[]): string {
   return `## Beside other tools
 
 \`npm run bench peers -- --write\`, ${availableParallelism()} cores, ${cases.join(' and ')}. Each load is a process of its own${rounds > 1 ? `, the fastest of ${rounds} rounds` : ''}. Rows, sums and versions are checked against the server. CPU and memory are of the last first load.
-\`loantape sync\` goes on to models, checks and a release; the others end with one table: dlt and the script with its history, PyAirbyte and Meltano with the latest state. It and PyAirbyte store amounts as decimals, the others as floating point.
+\`loantape sync\` goes on to models, checks and a release; the others end with one table: dlt and the script with its history, PyAirbyte and Meltano with the latest state. loantape and PyAirbyte store amounts as decimals, the others as floating point.
 
 | ${header.join(' | ')} |
 |${header.map(() => '---|').join('')}
 ${tools.map((tool) => renderRow(tool, comparisons)).join('\n')}
 
-*tuned* is dlt with Parquet files, larger buffers and a worker a core; *Arrow tables* a generator of 10,000 rows at a time.
+*tuned* is dlt with Parquet files, larger buffers and a worker a core; *Arrow tables* a generator of 10,000 rows at a time. \`scripts/bench/peers/environments.ts\` fixes versions.
 
 `
 }

@@ -104,7 +104,7 @@ export const SETTINGS = {
     'Percentage of known deals that may be newly absent; else the walk is refused.',
   ),
   changeLimitPct: number(0, 100, 20).describe(
-    'Percentage of known deals that may change amount, leave a funded status, or change another field; else the walk is refused.',
+    'Percentage of known deals that may change amount, leave a funded status, or change another field, each counted by itself; else the walk is refused.',
   ),
   timeZone: z
     .string()
