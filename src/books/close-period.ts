@@ -55,6 +55,7 @@ export async function closePeriod(
   const profiles = listIssuedProfiles(stateDb)
   await using history = await openHistory(folder)
   const {waiting} = await countUnreplayed(history)
+  const open = await listNotIssued(config, [])
   const haveOpenings = profiles.length > 0 && profiles.every((name) => readTarget(stateDb, name).withOpening)
   perform(() => {
     requireNext(stateDb, period, span.first)
@@ -76,6 +77,8 @@ export async function closePeriod(
     last_day_walked_at: span.lastDayWalks.get(period) ?? null,
     /** Unreadable records: what they tell of the month is booked in the first open one once they are replayed. */
     quarantine_waiting: waiting,
+    /** Of earlier months, all closed: what became known since is dated after this one from now on. */
+    not_issued: open.filter((one) => one.period < period && one.entries !== null),
   }
 }
 

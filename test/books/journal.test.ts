@@ -232,6 +232,22 @@ test('months that are closed together end as they were closed, in whatever order
   }
 })
 
+test('closing says which corrections of earlier months would now be dated after the month', async () => {
+  openOther(corrected)
+  await walkOn('2026-03-02', 130)
+  expect((await books.run('build', '2026-03-03')).code).toBe(0)
+  const close = async (day: string) => (await books.run('period close 2026-02', day, {}, [])).stdout
+  expect(await close('2026-03-03')).toContain(
+    'Not yet issued of 2026-01: xero 1 entry, 50.00. What became known of 2026-01 since its closing is now dated after 2026-02: to date it in 2026-02, reopen 2026-02, export 2026-01, close 2026-02 again.',
+  )
+  const why = ['--why', 'a late correction']
+  expect((await books.run('period reopen 2026-02', '2026-03-03', {}, why)).code).toBe(0)
+  await books.export('xero', '2026-01', '2026-03-03')
+  expect(await close('2026-03-03')).not.toContain('Not yet issued')
+  const lines = importBatches(books.folder.exports, 'xero')
+  expect(balancesOf(lines, '2026-02-01')).toMatchObject({1200: 15_000n})
+})
+
 test('a closed period keeps dates and bytes; later knowledge is dated in the open period', async () => {
   openOther(corrected)
   const before = books.readBatches('xero', '2026-01')
