@@ -127,7 +127,7 @@ test('a read-only warehouse is reported as such, and nobody is told to rebuild i
   mkdirSync(locked, {mode: 0o500})
   const backup = [...drop, process.execPath, MAIN, 'backup', join(locked, 'mine'), '--json']
   const lacking =
-    /^This user lacks a right: EACCES.*locked.*What was stored before is intact.*name one that it may/
+    /^This user lacks a right: EACCES.*locked.*What was stored before is intact.*name one that it may.*chown -R/
   await expectRefused(startProcess(backup, environmentOf(folder)).ended, 'NOT_WRITABLE', lacking)
   chmodSync(folder.root, 0)
   const query = [...drop, process.execPath, MAIN, 'query', '1', '--json']
