@@ -55,7 +55,7 @@ export async function closePeriod(
   const profiles = listIssuedProfiles(stateDb)
   await using history = await openHistory(folder)
   const {waiting} = await countUnreplayed(history)
-  const open = await listNotIssued(config, [])
+  const open = await listNotIssued(config, [], release)
   const haveOpenings = profiles.length > 0 && profiles.every((name) => readTarget(stateDb, name).withOpening)
   perform(() => {
     requireNext(stateDb, period, span.first)

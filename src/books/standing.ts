@@ -7,7 +7,7 @@ import type {Config} from '../core/config.ts'
 import {explainError, newError, tolerate} from '../core/errors.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import type {Queries} from '../store/database.ts'
-import {findCurrentRelease, openRelease} from '../store/release.ts'
+import {findCurrentRelease, openRelease, type Release} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
@@ -77,12 +77,16 @@ const notIssuedRow = z.object({
 })
 
 /**
- * By profile and month, closed ones too: the journal of the current release against the entries that stand, for the profiles
- * that jobs `exported` or that are in use. Builds nothing.
+ * By profile and month, closed ones too: the journal of a release, by default the current one, against the entries that stand,
+ * for the profiles that jobs `exported` or that are in use. Builds nothing.
  */
-export async function listNotIssued(config: Config, exported: readonly string[]): Promise<NotIssued[]> {
+export async function listNotIssued(
+  config: Config,
+  exported: readonly string[],
+  given?: Release,
+): Promise<NotIssued[]> {
   const folder = dataFolderAt(config.dataDir)
-  const release = findCurrentRelease(folder)
+  const release = given ?? findCurrentRelease(folder)
   if (!release || !hasStateDb(folder)) return []
   using stateDb = openStateDb(folder.stateDb)
   const journals = exported.filter((name) => findJournalProfile(name))

@@ -235,7 +235,6 @@ test('months that are closed together end as they were closed, in whatever order
 test('closing says which corrections of earlier months would now be dated after the month', async () => {
   openOther(corrected)
   await walkOn('2026-03-02', 130)
-  expect((await books.run('build', '2026-03-03')).code).toBe(0)
   const close = async (day: string) => (await books.run('period close 2026-02', day, {}, [])).stdout
   expect(await close('2026-03-03')).toContain(
     'Not yet issued of 2026-01: xero 1 entry, 50.00. What became known of 2026-01 since its closing is now dated after 2026-02: to date it in 2026-02, reopen 2026-02, export 2026-01, close 2026-02 again.',
