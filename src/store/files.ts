@@ -290,9 +290,8 @@ export function digestFileNow(path: string): string {
   const chunk = Buffer.allocUnsafe(Math.min(statSync(path).size + 1, CHUNK_BYTES))
   const file = openSync(path, 'r')
   try {
-    for (let bytes = readSync(file, chunk); bytes > 0; bytes = readSync(file, chunk)) {
+    for (let bytes = readSync(file, chunk); bytes > 0; bytes = readSync(file, chunk))
       digest.update(chunk.subarray(0, bytes))
-    }
   } finally {
     closeSync(file)
   }

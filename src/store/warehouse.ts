@@ -322,9 +322,8 @@ export async function openHistory(folder: DataFolder): Promise<Database> {
 
 /** Changes nothing; `pending` names the migrations that the warehouse lacks. */
 export async function openHistoryAsItIs(folder: DataFolder): Promise<Database & {pending: string[]}> {
-  if (!hasWarehouse(folder)) {
+  if (!hasWarehouse(folder))
     throw newError('RELEASE_NONE', `No history in '${folder.root}': no walk has been completed there yet.`)
-  }
   await using opening = new AsyncDisposableStack()
   opening.use(await lockWarehouse(folder, 'read'))
   try {
