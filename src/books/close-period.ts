@@ -1,7 +1,10 @@
+import {isDeepStrictEqual} from 'node:util'
+import {z} from 'zod'
 import {addUpLoans, openBooks} from '../accounting/acts.ts'
 import {listBatches, listIssuedProfiles, readTarget} from '../accounting/issued.ts'
 import {hasSameReceivables, requireOwnMapping} from '../accounting/mapping.ts'
 import {
+  findClosedPeriod,
   findFirstOpen,
   lastDayOf,
   listClosedPeriods,
@@ -22,10 +25,12 @@ import {newError} from '../core/errors.ts'
 import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
+import {openRelease, type Release} from '../store/release.ts'
+import {readQuery} from '../store/sql.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
 import {countUnreplayed} from '../sync/quarantine.ts'
-import {findRefusal, listNotIssued, requireSameHistory} from './standing.ts'
+import {findRefusal, listNotIssued, type NotIssued, requireSameHistory} from './standing.ts'
 
 /**
  * Closes the first open month: its journal and register stay as they are, whatever becomes known later.
@@ -55,7 +60,11 @@ export async function closePeriod(
   const profiles = listIssuedProfiles(stateDb)
   await using history = await openHistory(folder)
   const {waiting} = await countUnreplayed(history)
-  const open = await listNotIssued(config, [], release)
+  const not_issued: NotIssued[] = []
+  for (const open of await listNotIssued(config, [], release)) {
+    const isEarlier = open.period < period && open.entries !== null
+    if (isEarlier && (await hasLaterKnowledge(stateDb, release, open))) not_issued.push(open)
+  }
   const haveOpenings = profiles.length > 0 && profiles.every((name) => readTarget(stateDb, name).withOpening)
   perform(() => {
     requireNext(stateDb, period, span.first)
@@ -78,8 +87,19 @@ export async function closePeriod(
     /** Unreadable records: what they tell of the month is booked in the first open one once they are replayed. */
     quarantine_waiting: waiting,
     /** Of earlier months, all closed: what became known since is dated after this one from now on. */
-    not_issued: open.filter((one) => one.period < period && one.entries !== null),
+    not_issued,
   }
+}
+
+/** False for a closed month of which only what it was closed with is still to be issued: that keeps its dates. */
+async function hasLaterKnowledge(stateDb: StateDb, release: Release, {profile, period}: NotIssued) {
+  const closed = findClosedPeriod(stateDb, period)
+  if (!closed || !readTarget(stateDb, profile, closed).isAsClosed) return true
+  await using db = await openRelease(release)
+  const entry = z.object({entry_id: z.string()})
+  const lines = await db.all(entry, readQuery('journal_of_months'), [JSON.stringify([period]), null])
+  const idsOf = (journal: typeof lines) => journal.map(({entry_id}) => entry_id).sort()
+  return !isDeepStrictEqual(idsOf(lines), idsOf(closed.lines))
 }
 
 function requireNext(stateDb: StateDb, period: string, first: string): void {

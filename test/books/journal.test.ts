@@ -247,6 +247,19 @@ test('closing says which corrections of earlier months would now be dated after 
   expect(balancesOf(lines, '2026-02-01')).toMatchObject({1200: 15_000n})
 })
 
+test('closing says nothing of an earlier month that is to be issued as it was closed', async () => {
+  openClosed()
+  await walkOn('2026-02-20', 130)
+  await walkOn('2026-03-02', 130)
+  await closePeriod(books.config, {period: '2026-02'}, books.at('2026-03-03'))
+  await walkOn('2026-04-02', 130)
+  const {not_issued} = await closePeriod(books.config, {period: '2026-03'}, books.at('2026-04-03'))
+  expect(not_issued).toEqual([])
+  await books.export('xero', '2026-02', '2026-04-03')
+  const lines = importBatches(books.folder.exports, 'xero')
+  expect(balancesOf(lines, '2026-02-31')).toMatchObject({1200: 13_000n})
+})
+
 test('a closed period keeps dates and bytes; later knowledge is dated in the open period', async () => {
   openOther(corrected)
   const before = books.readBatches('xero', '2026-01')
