@@ -53,11 +53,12 @@ function listEntry({dataDir}: Config, journalNo: string) {
 
 function renderEntry(lines: ReturnType<typeof listEntry>): string {
   if (!lines[0]) return ''
-  const {journal_no, deal_id, entry_date, memo} = lines[0]
-  const rows = lines.map(({profile, batch_id: batch, account_code, account_name, debit, credit}) => {
-    return {profile, batch, account: `${account_code} ${account_name}`, debit, credit}
+  const {journal_no, deal_id, memo} = lines[0]
+  // Each profile may have it on another date: its first open day then.
+  const rows = lines.map(({profile, batch_id: batch, entry_date: date, debit, credit, ...line}) => {
+    return {profile, batch, date, account: `${line.account_code} ${line.account_name}`, debit, credit}
   })
-  return `Journal entry ${journal_no} of ${deal_id}, ${entry_date}: ${memo}\n${renderTable(rows)}\n\n`
+  return `Journal entry ${journal_no} of ${deal_id}: ${memo}\n${renderTable(rows)}\n\n`
 }
 
 function renderTrace(trace: Trace, field: string | undefined): string {

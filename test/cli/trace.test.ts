@@ -167,7 +167,9 @@ test('a journal number leads to what was issued under it, and on to the records 
     versions: [{kind: 'seen'}, {business_date: '2026-02-03', record: expect.stringContaining('"funded"')}],
   })
   const words = await say('trace', number)
-  expect(words).toMatch(/^Journal entry LT2602-\w+ of deal_000001, 2026-02-03: Funding deal_000001, .*\n/)
-  expect(words).toContain(`xero      ${told.entry[0].batch_id}  1200 Loans receivable  350,000.00`)
+  expect(words).toMatch(/^Journal entry LT2602-\w+ of deal_000001: Funding deal_000001, .*\n/)
+  expect(words).toContain(
+    `xero      ${told.entry[0].batch_id}  2026-02-03  1200 Loans receivable  350,000.00`,
+  )
   expect(words).toContain('"status":"funded"')
 })
