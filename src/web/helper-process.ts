@@ -14,8 +14,8 @@ export function answerParent(
   process.stderr.on('error', () => undefined)
   const answers = questions as Record<string, (...about: unknown[]) => unknown>
   const tell = (told: Told) => process.send?.(told)
-  // A terminal sends Ctrl-C to all its processes; the parent says what becomes of a question.
-  process.on('SIGINT', () => undefined)
+  // A terminal sends Ctrl-C, and its end, to all its processes; the parent says what becomes of a question.
+  for (const signal of ['SIGINT', 'SIGHUP']) process.on(signal, () => undefined)
   // The parent is gone; a long question must not outlive it.
   process.on('disconnect', () => {
     leave?.()

@@ -40,11 +40,13 @@ test('a query whose caller hangs up is stopped, running or waiting, and the next
   expect(await last).toEqual([['20']])
 })
 
-test('Ctrl-C, which a terminal sends to every process, ends no question', async () => {
+test('what a terminal sends to every process, at Ctrl-C or when it closes, ends no question', async () => {
   await countDeals()
   const pids = listProcesses(reader.filesDir)
-  for (const pid of pids) process.kill(Number(pid), 'SIGINT')
-  expect(await countDeals()).toEqual([['20']])
+  for (const signal of ['SIGINT', 'SIGHUP'] as const) {
+    for (const pid of pids) process.kill(Number(pid), signal)
+    expect(await countDeals()).toEqual([['20']])
+  }
   expect(listProcesses(reader.filesDir)).toEqual(pids)
 })
 
