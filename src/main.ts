@@ -15,6 +15,10 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
 // The reader of our log may be gone, or its disk full; the work goes on.
 process.stderr.on('error', () => undefined)
 
+// A terminal that closes sends SIGHUP. Node undoes what nohup set, but nothing that nohup started is at a terminal.
+const isAtTerminal = isatty(0) || process.stdout.isTTY || process.stderr.isTTY
+if (!isAtTerminal) process.on('SIGHUP', () => undefined)
+
 // Files hold addresses, amounts and keys of hashes, so everything created here, by any library, is readable by this user only.
 process.umask(0o077)
 
@@ -26,9 +30,7 @@ const cli = createCli({
   onStop(stop) {
     // Only once: a second signal ends the process immediately.
     for (const signal of ['SIGTERM', 'SIGINT']) process.once(signal, () => stop(signal))
-    // A terminal that closes sends SIGHUP. Node undoes what nohup set, but nothing that nohup started is at a terminal.
-    const isAtTerminal = isatty(0) || process.stdout.isTTY || process.stderr.isTTY
-    process.on('SIGHUP', () => isAtTerminal && stop('SIGHUP'))
+    if (isAtTerminal) process.on('SIGHUP', () => stop('SIGHUP'))
   },
 })
 

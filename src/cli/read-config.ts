@@ -163,9 +163,8 @@ function findSource(dir: string) {
 
 /** Includes invalid names, but none that begins with a dot. @throws ConfigError `FLEET_NONE` */
 export function listSources(fleetDir: string): string[] {
-  if (!existsSync(join(fleetDir, ENV_FILE))) {
+  if (!existsSync(join(fleetDir, ENV_FILE)))
     throw newError('FLEET_NONE', `No fleet in '${fleetDir}': expected a file '${ENV_FILE}' there.`)
-  }
   const sources = join(fleetDir, SOURCES)
   try {
     const entries = readdirSync(sources, {withFileTypes: true})

@@ -340,8 +340,7 @@ export async function openHistoryAsItIs(folder: DataFolder): Promise<Database & 
 /** Copies the file of a warehouse that is open for reading, with its write-ahead log. */
 export async function copyHistory({warehouse}: DataFolder, copy: string): Promise<void> {
   for (const end of ['', '.wal']) {
-    if (existsSync(`${warehouse}${end}`)) {
+    if (existsSync(`${warehouse}${end}`))
       await copyFile(`${warehouse}${end}`, `${copy}${end}`, constants.COPYFILE_FICLONE)
-    }
   }
 }

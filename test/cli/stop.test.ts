@@ -75,6 +75,12 @@ test('what nohup started goes on when its terminal closes', async () => {
   expect(stderr.match(/"reason":"\w+"(?=,"msg":"asked to stop")/g)).toEqual(['"reason":"SIGTERM"'])
 })
 
+test('what nohup started goes on even before it has read its settings', async () => {
+  const command = 'kill -HUP $PPID; echo sk_test_of_command'
+  const {ended} = lab.start(['config'], {LOANTAPE_API_KEY: '', LOANTAPE_API_KEY_COMMAND: command})
+  expect(await ended).toMatchObject({code: 0, signal: null, stdout: expect.stringContaining('_COMMAND')})
+})
+
 test('what waits for the warehouse says so, and ends when asked to stop', async () => {
   using _held = await takeFileLock(lab.folder.warehouseLock, 'read', 0)
   const copy = join(lab.folder.root, '../copy')
