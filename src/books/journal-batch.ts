@@ -84,15 +84,19 @@ export async function prepareBatch(
   const present = other.filter(isWanted)
   const moved = findMovedDeals(present, issued)
   const isMoved = ({deal_id}: JournalLine) => moved.has(deal_id)
-  // Corrections of a closed month come after what it was closed with.
-  const isToCome = (month: string) => {
-    const closed = findClosedPeriod(stateDb, month)
-    return closed && readTarget(stateDb, profile.name, closed).isAsClosed && planClosed(closed).length > 0
-  }
   const monthOf = (line: JournalLine | IssuedLine) =>
     'period' in line ? line.period : line.entry_date.slice(0, 7)
-  const later = new Set([...new Set([...issued, ...present].filter(isMoved).map(monthOf))].filter(isToCome))
-  const isNow = (line: JournalLine | IssuedLine) => isMoved(line) && !later.has(monthOf(line))
+  // Of these deals what a month was closed with comes first.
+  const listToCome = (month: string) => {
+    const closed = findClosedPeriod(stateDb, month)
+    const isAsClosed = closed && readTarget(stateDb, profile.name, closed).isAsClosed
+    return isAsClosed ? planClosed(closed).map(({deal_id}) => `${month} ${deal_id}`) : []
+  }
+  const later = new Set(
+    [...new Set([...issued, ...present].filter(isMoved).map(monthOf))].flatMap(listToCome),
+  )
+  const isNow = (line: JournalLine | IssuedLine) =>
+    isMoved(line) && !later.has(`${monthOf(line)} ${line.deal_id}`)
   const superseded = issued.filter(isNow)
   const elsewhere = planIssue(present.filter(isNow), superseded, findFirstOpenDay(stateDb))
   const lines = sortLines([...own, ...elsewhere])

@@ -232,6 +232,29 @@ test('months that are closed together end as they were closed, in whatever order
   }
 })
 
+test('a batch takes back what it books anew, though a closed month is still to be issued of other deals', async () => {
+  openOther()
+  const walkBoth = (day: string, a: number, b: string) =>
+    books.walk(day, {a: {loan_amount: a, status: 'funded'}, b: {loan_amount: 7, status: b}})
+  await books.walk('2026-01-05', {a: {loan_amount: 100}, b: {loan_amount: 7}})
+  await walkBoth('2026-01-20', 100, 'draft')
+  await walkBoth('2026-02-10', 130, 'draft')
+  for (const month of ['2026-01', '2026-02']) await books.export('xero', month, '2026-02-11')
+  await walkBoth('2026-02-15', 130, 'funded')
+  await walkBoth('2026-03-02', 130, 'funded')
+  for (const period of ['2026-01', '2026-02'])
+    await closePeriod(books.config, {period}, books.at('2026-03-03'))
+  await books.learnLate('2026-01-25', '2026-03-03', 'a', '150.00')
+  await books.export('xero', '2026-01', '2026-03-04')
+  const balances = () =>
+    ['2026-02-31', '2026-03-01'].map(
+      (day) => balancesOf(importBatches(books.folder.exports, 'xero'), day)['1200'],
+    )
+  expect(balances()).toEqual([13_000n, 13_000n])
+  await books.export('xero', '2026-02', '2026-03-04')
+  expect(balances()).toEqual([13_700n, 13_700n])
+})
+
 test('closing says which corrections of earlier months would now be dated after the month', async () => {
   openOther(corrected)
   await walkOn('2026-03-02', 130)
