@@ -1,5 +1,4 @@
 import {listLinesOf} from '../accounting/issued.ts'
-import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import {type EvidenceResult, writeEvidence} from '../record/evidence.ts'
@@ -14,7 +13,8 @@ export const commands = {
   trace: does(
     async ({config, options: {field, asOf}}: Invocation<{field?: string; asOf?: string}>, traced: string) => {
       if (!isFigure(traced)) {
-        const entry = listEntry(config, traced)
+        using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
+        const entry = listLinesOf(stateDb, traced)
         const deal_id = entry[0]?.deal_id ?? traced
         return {deal_id, entry, versions: await traceDeal(config, deal_id, {field, asOf})}
       }
@@ -46,12 +46,7 @@ function renderFigure({figure, value, as_of, deals}: FigureTrace): string {
   ])
 }
 
-function listEntry({dataDir}: Config, journalNo: string) {
-  using stateDb = openStateDb(dataFolderAt(dataDir).stateDb)
-  return listLinesOf(stateDb, journalNo)
-}
-
-function renderEntry(lines: ReturnType<typeof listEntry>): string {
+function renderEntry(lines: ReturnType<typeof listLinesOf>): string {
   if (!lines[0]) return ''
   const {journal_no, deal_id, memo} = lines[0]
   // Each profile may have it on another date: its first open day then.
