@@ -1,3 +1,5 @@
+import {addAbortListener} from 'node:events'
+import type {IncomingHttpHeaders} from 'node:http'
 import {Agent, type Dispatcher, EnvHttpProxyAgent, Pool} from 'undici'
 import {messageOf, newError, RetryableError} from './errors.ts'
 import {isHere} from './text.ts'
@@ -40,31 +42,45 @@ function openProxied(limits: Agent.Options, connect: {timeout: number}): EnvHttp
 const TIMEOUTS_PER_ANSWER = 10
 
 /**
- * Ends at once on the signal, even before there is a connection, which undici would wait for.
+ * Collects the answer part by part: with a stream and a signal of its own, a page would take a third longer. Ends at once on the
+ * signal, even before there is a connection.
  * @throws RetryableError if the whole answer takes longer than ten timeouts; the signal's reason
  */
 export async function receive(
   agent: Dispatcher,
-  request: Omit<Dispatcher.RequestOptions, 'signal'>,
+  request: Dispatcher.DispatchOptions,
   {signal, timeoutMs}: {signal: AbortSignal; timeoutMs: number},
 ) {
-  const late = new AbortController()
-  const giveUp = () => {
-    late.abort(new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'answer not complete in time'}))
+  signal.throwIfAborted()
+  const {promise, resolve, reject} = Promise.withResolvers<void>()
+  const answer = {status: 0, headers: {} as IncomingHttpHeaders}
+  const parts: Buffer[] = []
+  let sent: Dispatcher.DispatchController | undefined
+  let ended: Error | undefined
+  const end = (reason: Error) => {
+    ended = reason
+    reject(reason)
+    sent?.abort(reason)
   }
+  const giveUp = () =>
+    end(new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'answer not complete in time'}))
   // Cleared afterwards: those of `AbortSignal.timeout` would pile up.
   const timer = setTimeout(giveUp, timeoutMs * TIMEOUTS_PER_ANSWER)
-  const within = AbortSignal.any([signal, late.signal])
-  const ended = Promise.withResolvers<never>()
-  const end = () => ended.reject(within.reason)
-  within.addEventListener('abort', end)
+  using _stop = addAbortListener(signal, () => end(signal.reason))
   try {
-    within.throwIfAborted()
-    const answer = await Promise.race([agent.request({...request, signal: within}), ended.promise])
-    const body = Buffer.from(await answer.body.arrayBuffer())
-    return {status: answer.statusCode, headers: answer.headers, body}
+    agent.dispatch(request, {
+      onRequestStart(controller) {
+        sent = controller
+        if (ended) controller.abort(ended)
+      },
+      onResponseStart: (_, status, headers) => void Object.assign(answer, {status, headers}),
+      onResponseData: (_, part) => void parts.push(part),
+      onResponseEnd: () => resolve(),
+      onResponseError: (_, error) => reject(error),
+    })
+    await promise
+    return {...answer, body: Buffer.concat(parts)}
   } finally {
     clearTimeout(timer)
-    within.removeEventListener('abort', end)
   }
 }
