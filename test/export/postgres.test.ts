@@ -9,6 +9,7 @@ import {failureOf} from '../support/lab.ts'
 import {createPostgres} from '../support/postgres.ts'
 import {publishNth, publishTables, publishTypes, TYPES} from '../support/releases.ts'
 import {useShared} from '../support/set-up.ts'
+import {until} from '../support/until.ts'
 
 let database: string
 let number = 0
@@ -258,11 +259,13 @@ test('readers who query all the while never see a gap, an empty table or half a 
       if (new Set(parts).size !== 1 || deals.length !== 1) faults.push(parts)
     }),
   ]
-  for (const nth of [4, 3, 1]) await publish(release(nth))
+  for (const nth of [4, 3, 1]) {
+    await publish(release(nth))
+    await until(() => seen.has(nth) || faults.length > 0)
+  }
   isOver = true
   await Promise.all(readers)
   expect(faults).toEqual([])
-  expect(seen.size).toBeGreaterThan(1)
 })
 
 test('a reader in a transaction finds the new rows, or keeps the release it has read, which the next publication drops', async () => {
