@@ -62,7 +62,7 @@ async function compare({ask, release, filter, history}: MorningView, which?: Whi
   const shown = {...told, base: {...base, day: null, as_of: kept.as_of, known_at: kept.known_at}}
   const asked = {...which, condition: filter.condition}
   if (history) {
-    // Another process makes the tables of the figures meanwhile.
+    // Another process makes the tables of the figures meanwhile. What fails there fails again, and is said, once they ask.
     if (!which) void ask({sql: `from ${needsOf('parts/figures').join(', ')} limit 0`}).catch(() => undefined)
     return {...shown, ...(await history.ask('moved', kept.name, release.manifest.release_id, asked))}
   }
