@@ -8,6 +8,7 @@ import {expectGolden} from '../support/golden.ts'
 import {writeJobFile} from '../support/jobs.ts'
 import {someDeals} from '../support/lab.ts'
 import {changeRecords, useLab, useShared} from '../support/set-up.ts'
+import {until} from '../support/until.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
 /** Collects what commands print at a terminal of 120 columns; what differs from run to run is masked. */
@@ -67,6 +68,9 @@ test('what commands tell people about a lender', async () => {
     page[2]!.loan_amount = 'much'
   })
   const second = '2026-02-28T23:30:00-05:00'
+  // Backups are named by the second, which this night must not share with the last.
+  const lastNight = Math.floor(Date.now() / 1000)
+  await until(() => Math.floor(Date.now() / 1000) > lastNight)
   await say(second, 'run nightly', 'quarantine list', 'quarantine reasons')
   const {records} = JSON.parse((await lab.run(['quarantine', 'list', '--json'])).stdout)
   await say(second, `quarantine show ${records[0].quarantine_id}`, 'quarantine replay')
