@@ -108,15 +108,17 @@ export function isTimeZone(name: string): boolean {
   }
 }
 
+/** The last day that every month has. `Date.parse` takes the 31st of a shorter month for a day of the next month. */
+const LAST_OF_ALL = '28'
+
 /** Whether `text` is an existing calendar date `YYYY-MM-DD` in the years 0001 to 9999. */
 export function isCalendarDate(text: string): boolean {
   const midnight = /^(?!0000)\d{4}-\d{2}-\d{2}$/.test(text) ? Date.parse(`${text}T00:00Z`) : Number.NaN
-  // `Date.parse` takes the 31st of a shorter month for a day of the next month. Every month has a 28th.
-  return !Number.isNaN(midnight) && (text.slice(8) <= '28' || dateOfWallTime(midnight) === text)
+  return !Number.isNaN(midnight) && (text.slice(8) <= LAST_OF_ALL || dateOfWallTime(midnight) === text)
 }
 
 const isoInstant =
-  /^(\d{4}-\d{2}-\d{2})[Tt ]((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d{1,9}))?)?\s*(?:[Zz]|([+-](?:[01]\d|2[0-3])):?([0-5]\d))$/
+  /^((?!0000)\d{4}-\d{2}-(\d{2}))[Tt ]((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d{1,9}))?)?\s*(?:[Zz]|([+-](?:[01]\d|2[0-3])):?([0-5]\d))$/
 
 /** Tables and files write years with four digits. */
 const [FIRST_MS, LAST_MS] = [Date.parse('0001-01-01'), Date.parse('9999-12-31T23:59:59.999Z')]
@@ -126,12 +128,11 @@ const [FIRST_MS, LAST_MS] = [Date.parse('0001-01-01'), Date.parse('9999-12-31T23
  * instant does not exist or lies outside the years 0001 to 9999.
  */
 export function parseInstant(text: string): bigint | null {
-  const [, date = '', time, seconds = '00', fraction = '', hours = '+00', minutes = '00'] =
+  const [, date = '', day = '', time, seconds = '00', fraction = '', hours = '+00', minutes = '00'] =
     isoInstant.exec(text) ?? []
-  if (!isCalendarDate(date)) return null
   const ms = Date.parse(`${date}T${time}:${seconds}${hours}:${minutes}`)
-  if (ms < FIRST_MS || ms > LAST_MS) return null
-  return BigInt(ms) * 1000n + BigInt(fraction.slice(0, 6).padEnd(6, '0'))
+  if (!(ms >= FIRST_MS && ms <= LAST_MS) || (day > LAST_OF_ALL && !isCalendarDate(date))) return null
+  return BigInt(ms) * 1000n + BigInt(Number(fraction.slice(0, 6).padEnd(6, '0')))
 }
 
 /** Formats microseconds since the epoch as `YYYY-MM-DDTHH:MM:SS.ssssssZ`. */

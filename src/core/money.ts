@@ -19,10 +19,10 @@ function centsOfNumber(value: number): bigint | string {
   if (value < 0) return 'expected an amount that is not negative'
   if (value > LARGEST_EXACT_NUMBER)
     return 'expected a decimal string: cents are not exact in a JSON number above 7e13'
-  // `value * 100` can round to the wrong cent above 3.5e13; `toFixed` uses the exact value of the double.
-  const text = value.toFixed(2)
-  if (Number(text) !== value) return 'expected at most 2 decimals'
-  return centsOf(text)
+  // Above 3.5e13, `value * 100` can round to the cent beside it.
+  const near = Math.round(value * 100)
+  const cents = [near, near - 1, near + 1].find((cents) => cents / 100 === value)
+  return cents === undefined ? 'expected at most 2 decimals' : BigInt(cents)
 }
 
 function centsOfText(value: string): bigint | string {
