@@ -34,7 +34,13 @@ export const isDollars = (column: TableColumn) => meaningOf(column) === 'usd'
 export const isNumeric = (column: TableColumn) => !['name', 'prose', 'text'].includes(meaningOf(column))
 
 export const titleOfColumn = ({name}: TableColumn) =>
-  capitalised(words(name.replace(MEANINGS, ''))).replace(/^Ltv\b/, 'LTV')
+  capitalised(words(name.replace(MEANINGS, ''))).replace(/\bltv\b/i, 'LTV')
+
+/** Without the digits that only a DOUBLE has: 15.837837837837839 is 15.838. */
+const briefly = (text: string) => {
+  const value = Number(text)
+  return String(Number(Math.abs(value) < 1 ? value.toPrecision(3) : value.toFixed(3)))
+}
 
 export function formatValue(column: TableColumn, value: unknown): string {
   if (value === null || value === undefined) return '–'
@@ -42,7 +48,7 @@ export function formatValue(column: TableColumn, value: unknown): string {
   if (typeof value === 'object') return JSON.stringify(value)
   const text = String(value)
   const meaning = meaningOf(column)
-  if (meaning === 'count') return count(text)
+  if (meaning === 'count') return count(/^(DOUBLE|FLOAT)$/.test(column.type) ? briefly(text) : text)
   if (meaning === 'name') return words(text)
   if (meaning === 'prose' || meaning === 'text')
     return column.type === '' && /^-?\d+\.\d\d$/.test(text) ? dollars(text) : text
@@ -80,17 +86,24 @@ export interface Shown extends TableColumn {
 const indexSaying = ({columns, asNamed = 0}: Block, wanted: string) =>
   columns.findIndex(({name}, index) => index >= asNamed && name === wanted)
 
+/** `date_trunc` and a day plus an interval are instants to the engine. They are days, which no time zone moves. */
+const MIDNIGHT = / 00:00:00$/
+
 /** Without helper columns. */
 export function listShown(block: Block, beside = BESIDE): Shown[] {
   const indexOf = (wanted: string) => indexSaying(block, wanted)
   return block.columns.flatMap((column, index) => {
-    const {name} = column
+    const {name, type} = column
     const isSaying = OF_ROW.includes(name) || indexOf(beside.exec(name)?.[1] ?? '') !== -1
     if (isSaying && index >= (block.asNamed ?? 0)) return []
+    const areDays =
+      type === 'TIMESTAMP' &&
+      block.rows.every((row) => row[index] === null || MIDNIGHT.test(String(row[index])))
     return {
       ...column,
+      type: areDays ? 'DATE' : type,
       hasBar: indexOf(`${name}_bar`) !== -1,
-      of: (row) => row[index],
+      of: (row) => (areDays && row[index] !== null ? String(row[index]).replace(MIDNIGHT, '') : row[index]),
       beside: (row, what) => {
         const value = row[indexOf(`${name}_${what}`)]
         return value === undefined || value === null ? undefined : String(value)
