@@ -85,10 +85,14 @@ export const readOptions = (text: string): Record<string, string> =>
 
 /** What follows `sql` in a fence: `table heading="By state" empty="None."`. Returns a string that says what is wrong. */
 export function parseAsked(text: string) {
-  const [, name = 'table'] = listWords(text).find(([, , value]) => value === undefined) ?? []
+  const [name = 'table', stray] = listWords(text).flatMap(([, word = '', value]) =>
+    value === undefined ? [word] : [],
+  )
   const shapes = [...SHAPES, ...OF_PAGES]
   const shape = shapes.find((one) => one === name)
   if (!shape) return `Block '${name}': expected one of ${shapes.join(', ')}.`
+  if (stray !== undefined)
+    return `Word '${stray}': expected option=value, a value with spaces in double quotes.`
   const options = readOptions(text)
   const unknown = Object.keys(options).find((key) => !OPTIONS.includes(key))
   if (unknown !== undefined) return `Option '${unknown}': expected one of ${OPTIONS.join(', ')}.`
@@ -105,7 +109,7 @@ export function renderBlock(
   shape: Shape,
   {mostOfMail, tell, ...around}: Around & {mostOfMail?: number; tell?: (problem: string) => void},
 ): Html {
-  const {heading, note, empty = 'No rows.'} = around.options
+  const {empty = 'No rows.'} = around.options
   const isEmpty = block.rows.length === 0
   if (isEmpty && empty === '') return html``
   const inMail = mostOfMail === undefined ? undefined : DRAWN.find((one) => one === shape)
@@ -116,8 +120,19 @@ export function renderBlock(
       : RENDERERS[shape](block, around)
   const problem = typeof shown === 'string' ? shown : undefined
   if (problem !== undefined) tell?.(problem)
-  return html`${heading !== undefined && html`<h2>${heading}</h2>\n`}${note !== undefined && !isEmpty && html`<p class="muted small">${note}</p>\n`}${problem === undefined ? shown : html`<p class="notice">${problem} The rows as a table:</p>${renderMeant(block, around.linkTo)}`}\n`
+  const said =
+    problem === undefined
+      ? shown
+      : html`<p class="notice">${problem} The rows as a table:</p>${renderMeant(block, around.linkTo)}`
+  return underHeading(said, around.options, isEmpty)
 }
+
+export const underHeading = (
+  shown: Html | Html[] | string,
+  {heading, note}: Around['options'],
+  isEmpty: boolean,
+) =>
+  html`${heading !== undefined && html`<h2>${heading}</h2>\n`}${note !== undefined && !isEmpty && html`<p class="muted small">${note}</p>\n`}${shown}\n`
 
 /** An amount with a note is rounded. */
 function renderFigures(block: Block, {linkTo}: Around): Html | string {
@@ -191,7 +206,7 @@ function renderRecords(block: Block, {linkTo}: Around): Html[] | string {
     return html`<section class="entry"${place !== undefined && html` id="${place}"`}>
 ${heading && html`<h2>${cellOf(heading, row, linkTo)}</h2>`}
 <ul class="facts">${facts.map((column) => html`<li>${titleOfColumn(column).toLowerCase()} <b>${cellOf(column, row, linkTo)}</b></li>`)}</ul>
-${prosaic.map((column) => html`<p>${cellOf(column, row, linkTo)}</p>\n`)}${nested.map((column) => renderMeant(blockOf(column.of(row))))}
+${prosaic.map((column) => html`<p>${cellOf(column, row, linkTo)}</p>\n`)}${nested.map((column) => renderMeant(blockOf(column.of(row)), linkTo))}
 ${received.map((column) => column.of(row) !== null && html`${column.name !== 'received' && html`<p class="muted">${titleOfColumn(column)}</p>`}<pre class="received" tabindex="0">${String(column.of(row))}</pre>`)}
 </section>`
   })

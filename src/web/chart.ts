@@ -106,7 +106,7 @@ function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
   if (places.length < rows.length && (!named || !isOne))
     return `'${first.name}' has the same value in several rows: a chart needs one row for each, or beside it one text column, whose values are the series, and one number.`
   if (named && names.length > MOST_SERIES)
-    return `'${named.name}' has ${names.length} values: a chart can show ${MOST_SERIES} series.`
+    return `'${named.name}' has ${names.length} values: a chart can show ${MOST_SERIES} series. Add the smallest up under one name, or leave some out.`
   const series = named ? names : numbers.map(({name}) => name)
   if (shape === 'waterfall' && series.length > 1) return 'A waterfall needs one number for each place.'
   const keyOf = (place: string, series: string) => JSON.stringify([place, series])
@@ -179,7 +179,7 @@ function drawChart(
   const shown = series.map((one) => ({
     ...one,
     type: isBar ? 'bar' : 'line',
-    symbol: places.length > 40 || shape === 'area' ? 'none' : 'circle',
+    symbol: places.length > 40 || (shape === 'area' && places.length > 1) ? 'none' : 'circle',
     symbolSize: 4,
     emphasis: {disabled: true},
     cursor: one.hrefs === undefined ? 'default' : 'pointer',
@@ -209,7 +209,8 @@ function drawChart(
   // Where the values are far from zero, their differences would not be seen.
   const min =
     shape === 'waterfall' && least >= 0 ? Math.max(0, least - (most - least || most) / 2) : undefined
-  const isCut = min === undefined ? shape === 'line' && (least > most / 2 || most < least / 2) : min > 0
+  const isFar = values.length > 0 && (least > most / 2 || most < least / 2)
+  const isCut = min === undefined ? shape === 'line' && isFar : min > 0
   const top = isCut ? 34 : marks.size > 0 ? 22 : 10
   const option = {
     animation: false,

@@ -12,7 +12,7 @@ import {quoteName, trimStatement} from '../store/database.ts'
 import {listFilesBelow} from '../store/files.ts'
 import {listFiles, readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {parseAsked, readOptions, renderAction, renderBlock} from './blocks.ts'
+import {parseAsked, readOptions, renderAction, renderBlock, underHeading} from './blocks.ts'
 import {type Block, isDollars, isNumeric, objectsOf, renderMeant} from './cells.ts'
 import {type DayNote, dayNote, isOfTime} from './chart.ts'
 import {capitalised, count, linked, pageOf} from './figures.ts'
@@ -317,7 +317,7 @@ async function renderPageText(
       const {type, lang = '', items, tokens: inner = items ?? []} = token as Tokens.Generic
       const [, part, asked = ''] = (type === 'code' && /^page\s+(\S+)(.*)$/.exec(lang)) || []
       if (part !== undefined) answers.set(token, await hold(part, asked))
-      if (type === 'code' && /^sql\b/.test(lang)) {
+      if (type === 'code' && /^sql\b/i.test(lang)) {
         const answer = await answerBlock(token as Tokens.Code, {params, tell, shown}, view)
         if (answer === undefined) return false
         answers.set(token, answer)
@@ -379,7 +379,7 @@ async function answerBlock(
   view: Shown,
 ): Promise<Html | undefined> {
   const {params, tell, shown: page} = given
-  const asked = parseAsked(lang.replace(/^sql\s*/, ''))
+  const asked = parseAsked(lang.replace(/^sql\s*/i, ''))
   if (typeof asked === 'string') return tell(asked)
   const {shape, options} = asked
   const {ask, filter, query, mayAct, isMail = false} = view
@@ -394,7 +394,7 @@ async function answerBlock(
   const isWhole = options.deals === 'all'
   const read = (sql: string) => ask({sql, params, isWhole, most: most + 1})
   try {
-    if (shape === 'deals') return (await renderListed(text, read, view, {...options, note})) ?? tell(NO_LIST)
+    if (shape === 'deals') return (await renderListed(text, read, view, options, note)) ?? tell(NO_LIST)
     const {columns, rows} = await read(text)
     note(rows.length)
     if (shape === 'pages') return html`${renderPages(query, Number(rows[0]?.[0]), Number(rows[0]?.[1]))}`
@@ -492,7 +492,8 @@ async function renderListed(
   sql: string,
   read: (sql: string) => Promise<Block>,
   view: Shown,
-  {empty = 'There are none.', note}: {empty?: string | undefined; note: (rows: number) => void},
+  options: Readonly<Record<string, string>>,
+  note: (rows: number) => void,
 ): Promise<Html | undefined> {
   const {query, isFile, isMail} = view
   const perPage = isMail ? MOST_OF_MAIL : isFile ? MOST_ROWS : PER_PAGE
@@ -510,6 +511,8 @@ async function renderListed(
   )
   const [rows, sum] = total.rows[0] ?? []
   note(Number(rows))
+  const {empty = 'There are none.'} = options
+  if (Number(rows) === 0 && empty === '') return html``
   const [, sign, sorted = ''] = /^(-?)(.*)$/s.exec(query.get('sort') ?? '') ?? []
   const [addresses] = ['core.deal_history where valid_to is null', 'core.deal'].filter(
     (from) => findLacking([from.split(' ')[0] ?? ''], view) === undefined,
@@ -543,7 +546,8 @@ async function renderListed(
       addressWith(query, 'sort', isSorted && !sort.isDown ? `-${name}` : name),
     )
   }
-  return html`<p class="muted" id="total">${String(sum)}</p>
+  const shown = html`<p class="muted" id="total">${String(sum)}</p>
 ${listed.rows.length === 0 ? html`<p class="empty">${empty}</p>` : renderMeant(listed, linkOf(view), titleOf)}
 ${isFile ? Number(rows) > perPage && html`<p class="muted small">The first ${count(perPage)} of ${count(Number(rows))}${isMail && '; the attachment has more'}.</p>` : renderPages(query, Number(rows), perPage)}`
+  return underHeading(shown, options, listed.rows.length === 0)
 }

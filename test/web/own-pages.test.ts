@@ -48,7 +48,7 @@ order by is_total, state`,
 )}${block('notice empty=""', 'select 1 where false')}${block('table heading="Nothing" empty="None at all."', 'select 1 where false')}${block(
   'line title="Two months" values="Exactly"',
   `select * from (values ('2026-01', 'a', 0.1::decimal(38, 2), false), ('2026-01', 'All', 0.3, true), ('2026-02', 'a', 12345678901234567890123456789012.34, false)) as t(month, series, amount, is_total)`,
-)}${block('line values="Numbers"', `select * from (values ('2026-01', 1, 2), ('2026-02', 3, 4)) as t(month, a, b)`)}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('pie', 'select 1')}${block('table', 'drop table core.deal')}${block('table', 'select 1\nfrom nowhere')}- one\n- two\n\n  ${FENCE}sql text\n  select 'within a list'\n  ${FENCE}\n\n> ${FENCE}sql table\n> from elsewhere\n> ${FENCE}\n\n${FENCE}page parts/breakdown dimension=stat\n${FENCE}\n`
+)}${block('line values="Numbers"', `select * from (values ('2026-01', 1, 2), ('2026-02', 3, 4)) as t(month, a, b)`)}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('table heading=By state', 'select 1')}${block('bar', "select 1 as place, 'series ' || range as series, 1 as n from range(8)")}${block('pie', 'select 1')}${block('table', 'drop table core.deal')}${block('table', 'select 1\nfrom nowhere')}- one\n- two\n\n  ${FENCE}sql text\n  select 'within a list'\n  ${FENCE}\n\n> ${FENCE}sql table\n> from elsewhere\n> ${FENCE}\n\n${FENCE}page parts/breakdown dimension=stat\n${FENCE}\n`
 
 const lab = await useLab({tables: 'all'})
 const {store} = lab.service
@@ -73,11 +73,11 @@ const own = lab.beside.use(
     'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
     'pages/said.md': `Before.\n\n### Three\n\n${block('facts', "select 'funded' as status, 118 as deals, 1.00::decimal(18, 2) as amount")}After it, **bold**.\n\n#### Four\n\n- one\n- two\n\n> quoted\n\n${FENCE}\ncode\n${FENCE}\n\n${block('records', "select 'First' as name, 1 as n, 'why' as reason_prose union all select 'Second', 2, null")}${block('lead', "select 'a sentence' as words")}${block('matrix', "select 'TX' as state, 'open' as status, 3 as deals")}${block('number', 'select 7 as deals')}${block('table', "select 'TX' as state, 3 as deals, 50 as deals_bar")}`,
     'pages/written.md': block(
-      'deals',
+      'deals heading="Listed" note="As written."',
       `-- order by amount\nselect 'deal_' || range as deal_id, range::decimal(18, 2) as amount, range % 7 as term, 'order by' as x from range(120) order by (range % 7), deal_id -- :(`,
     ),
     'pages/listed.md': `[Again](?page=2), [there](#there), [out](https://example.com)\n\n## There\n\n${block('deals', `select 'deal_' || range as deal_id, 1.00::decimal(18, 2) as amount from range(1200)`)}${block('pages', 'select 120, 50')}`,
-    'pages/twice.md': block('deals', `select 'deal_' || range % 2 as deal_id, 1.50 as amount from range(3)`),
+    'pages/twice.md': `${block('deals', `select 'deal_' || range % 2 as deal_id, 1.50 as amount from range(3)`)}${block('deals heading="Hidden" empty=""', `select 'a' as deal_id, 1.50 as amount where false`).replace('sql', 'SQL')}${block('records', "select 'one' as name, [{deal_id: 'deal_000001', amount: 1}] as deals_rows")}`,
     'pages/state/runs.md': '## Ours\n',
     'pages/held.md': `# Held\n\n${block('text name=said', "select 'said by ' || coalesce($show, $constructor, 'nobody') as words")}`,
     'pages/holding.md': `# Holding\n\n${['parts/figures', 'held', 'holding', 'nowhere', 'parts/findings'].map((name) => `${FENCE}page ${name}\n${FENCE}\n`).join('\n')}`,
@@ -160,11 +160,15 @@ test('a list is in the order that its SQL writes, until another is asked for', a
   expect(pages.flat()).toEqual(written)
   expect(await read('/pages/written')).not.toMatch(/ [↑↓]<|written<\/a>/)
   expect((await ids('?sort=-amount')).slice(0, 2)).toEqual([119, 118])
-  expect(await read('/pages/written?sort=-amount')).toContain('Amount ↓')
+  const sorted = await read('/pages/written?sort=-amount')
+  expect(sorted).toMatch(/<h2>Listed<\/h2>\s*<p class="muted small">As written\.<\/p>.*120 deals.*Amount ↓/s)
 })
 
 test('a list counts a deal once, however many rows it has', async () => {
-  expect(textOf(await read('/pages/twice'))).toContain(' 2 deals, $4.50 ')
+  const page = await read('/pages/twice')
+  expect(textOf(page)).toContain(' 2 deals, $4.50 ')
+  expect(page, 'a list without rows').not.toMatch(/Hidden|0 deals/)
+  expect(page, 'a deal of a record').toContain('<a href="/deals/deal_000001"><code>deal_000001</code></a>')
 })
 
 test('a file has its list in one piece, and no link but those within it and to other sites', async () => {
@@ -237,6 +241,10 @@ test('a failing block says where and why, an empty one shows its own text, and t
   expect(more).toMatch(
     /pages\/parts\/breakdown\.md, line \d+: [^<]*&#39;stat&#39;: expected one of created_month, loan_program,/,
   )
+  expect(textOf(more)).toContain(
+    `line ${lineOf('sql table heading=By state')}: Word 'state': expected option=value, a value with spaces in double quotes.`,
+  )
+  expect(textOf(more)).toContain("'series' has 8 values: a chart can show 7 series. Add the smallest up")
   expect(more).toContain('Block &#39;pie&#39;: expected one of table, number, line, area, bar,')
   expect(more).toContain('Query refused: expected one SELECT;')
   expect(more).toContain('A matrix needs three columns.')
