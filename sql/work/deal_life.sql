@@ -12,7 +12,7 @@
 -- loan_amount: as last seen, USD
 -- first_amount: loan_amount when it was first seen, USD
 -- is_present: it has not vanished
--- is_missing: it was absent when last looked for, and has not vanished
+-- is_missing: it was absent when last looked for, and has not vanished; an unreadable record of it, later than that, is none
 -- reached_order: highest sort_order of seed.status it was ever seen at, of the classes pipeline, funded and
 --   ended_funded; null when it never was in one of these
 -- first_walk_on: the day from which its lender's portfolio was observed
@@ -75,11 +75,16 @@ firsts as (
 latest as (
   select
     deal_id,
-    kind,
+    kind = 'missing'
+    and not exists (
+      select 1
+      from work.quarantined
+      where quarantined.deal_id = latest.deal_id and quarantined.observed_at > latest.observed_at
+    ) as is_missing,
     status_text,
     created_at,
     created_at_precision
-  from work.deal_observation
+  from work.deal_observation as latest
   where next_observed_at is null
 )
 
@@ -107,7 +112,7 @@ select
   history.loan_amount,
   firsts.first_amount,
   history.change <> 'vanished' as is_present,
-  latest.kind = 'missing' as is_missing,
+  latest.is_missing,
   reached.reached_order,
   first_walk.first_on as first_walk_on,
   reached.reached_funded_on,
