@@ -306,15 +306,22 @@ function chainUp(
   )
   const goneNos = new Set(gone.map(({no}) => no))
   const all = new Map(gone.map((unit) => [unit.no, unit]))
+  // Chains of units that another copy of the folder wrote.
+  const foreign = new Set<string | null>()
+  const refuseForeign = ({tape, chain}: FoundUnit, other?: RecordedUnit) => {
+    foreign.add(chain)
+    const path = tapes.find(({row}) => row.name === tape)?.row.path ?? tape
+    const than = other && other.tape !== tape ? ` than ${other.tape}` : ''
+    const problem = `${path} is of another copy of this data folder${than}: both have gone on, and only one can. Move the tapes of the other elsewhere.`
+    problems.push({store: 'tape', problem, losses: []})
+  }
   for (const unit of tapes.flatMap((tape) => tape.units).sort((a, b) => a.no - b.no)) {
     const other = standing.get(unit.no) ?? (goneNos.has(unit.no) ? undefined : all.get(unit.no))
-    if (other && other.chain !== unit.chain) {
-      const problem = `it has ${other.tape} as unit ${unit.no} of the record (${short(other.chain)}), and the tapes have ${unit.tape} (${short(unit.chain)}): they diverged. If the tapes are right, move state.sqlite elsewhere: it is computed again from them.`
-      problems.push({store: 'state.sqlite', problem, losses: []})
-      return
-    }
-    all.set(unit.no, unit)
+    const isOther = other !== undefined && other.chain !== unit.chain
+    if (isOther || foreign.has(unit.previous)) refuseForeign(unit, other)
+    else all.set(unit.no, unit)
   }
+  if (foreign.size > 0) return
   const added = [...all.values()].filter(({no}) => !standing.has(no)).sort((a, b) => a.no - b.no)
   // The acts on tapes that are gone could only come from the state database of that time.
   const unknown = added.filter(({no, tape}) => goneNos.has(no) && isOfActs(tape))
@@ -336,7 +343,9 @@ function chainUp(
     }
     const isNext = unit.no === (before?.no ?? 0) + 1
     const isLinked = goneNos.has(unit.no) || unit.previous === (before?.chain ?? null)
-    if (!isNext || !isLinked) {
+    if (isNext && !isLinked) refuseForeign(unit, before)
+    if (foreign.size > 0) return
+    if (!isNext) {
       const torn = tapes.flatMap(({row}) => (row.sha256 === null ? row.path : []))
       const where = torn.length > 0 ? `, perhaps on ${listSome(torn)}, cut off or damaged` : ''
       const problem = `unit ${unit.no} of the record, ${unit.tape}, follows ${short(unit.previous)}, and before it there is ${before ? `unit ${before.no}, ${before.tape} (${short(before.chain)})` : 'nothing'}: the units between are missing${where}.`

@@ -1,6 +1,7 @@
 import {
   chmodSync,
   copyFileSync,
+  cpSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -19,7 +20,7 @@ import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
-import {openTapes} from '../../src/sync/tapes.ts'
+import {listTapeFiles, openTapes} from '../../src/sync/tapes.ts'
 import {DAY_1, DAY_2, DAY_3, DAY_4, failureOf, someDeals, startProcess} from '../support/lab.ts'
 import {dyingAt, useLab} from '../support/set-up.ts'
 
@@ -237,6 +238,30 @@ test('data that neither tapes nor state database know is given up twice: for the
   expect(await refusedBuild()).toMatch(/lacks unit 2 of the record.*STORES_DISAGREE/)
   await goOnWithout('and the next')
   expect(await listStatuses()).toHaveLength(2)
+})
+
+test('of tapes of two copies of a folder in one, those that another copy wrote are named; it goes on once they are away', async () => {
+  const [copy, others] = [lab.copyFolder('copy'), join(lab.folder.root, '../others')]
+  await walkOn(UNDERWRITTEN, APPROVED_NEXT)
+  cpSync(lab.folder.tapes, others, {recursive: true})
+  rmSync(lab.folder.root, {recursive: true})
+  cpSync(copy.root, lab.folder.root, {recursive: true})
+  await walkOn([DAY_2, 'draft'], [DAY_3, 'funded'])
+  const own = listTapePaths()
+  for (const lose of [() => undefined, removeStateDb]) {
+    cpSync(others, lab.folder.tapes, {recursive: true})
+    lose()
+    expect(await refusedBuild()).toMatch(/ tape: .*another copy of this data folder.*STORES_DISAGREE/)
+    const {disagreements} = await readStatus()
+    expect(disagreements).toHaveLength(2)
+    const foreign = listTapeFiles(lab.folder)
+      .keys()
+      .map((path) => join(lab.folder.root, path))
+      .filter((path) => !own.includes(path))
+    for (const path of foreign) rmSync(path)
+    await succeed('build')
+  }
+  expect(await listStatuses()).toEqual(['draft', 'funded'])
 })
 
 test('a tape that lost its end before it was closed can be given up, too', async () => {
