@@ -11,7 +11,8 @@
 -- deal_id: the service's id
 -- property_address: free text, as the service has it; null if it has none
 -- state: two-letter code parsed from the address; `unknown` if it does not parse
--- zip: five digits parsed from the end of the address; null if there are none
+-- zip: five digits parsed from the end of the address; null if there are none, and if nothing tells them from a house number: no
+--   state is found, and no comma stands in what is before them
 -- loan_amount: USD
 -- property_value: USD; null when unknown
 -- ltv: loan-to-value, loan_amount / property_value as a ratio (0.65), half up at 9 decimals; null when the value is
@@ -26,8 +27,8 @@
 -- created_on: business date of created_at, or the date the service gave
 -- first_seen_at: start of the request that first showed it, UTC
 -- last_changed_at: when the current version was first seen, UTC
--- status_since: business date on which the current status was first seen; created_on for a deal that never left the first status of
---   the pipeline (seed.status), in which it is created
+-- status_since: business date on which the current status was first seen; created_on, if that is earlier, for a deal that never
+--   left the first status of the pipeline (seed.status), in which it is created
 -- status_since_is_exact: status_since is known to the day. It is not at the first walk, nor if more than a day lies between the
 --   last walk that showed another status and the first that showed this one, nor for a deal first seen in a status other than the
 --   first

@@ -11,7 +11,7 @@
 -- cohort_month: month of created_on, YYYY-MM
 -- age_months: calendar months after the cohort's month, 0 being that month itself; months that have ended by as_of only
 -- deals: deals of the cohort; the same at every age
--- funded_pct: share of these seen funded by the last day of that month, in percent, even if they no longer are
+-- funded_pct: share of these seen funded, or past that, by the last day of that month, in percent, even if they no longer are
 with
 cohorts as (
   select
