@@ -133,7 +133,7 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   expect(next).toContain('What moved it Since 2026-03-02.')
   // Of no deals at all the day before is known, too.
   const ofNone = await side.readText('/?state=none')
-  expect(ofNone).toContain('Since 2026-03-02. Nothing: no deal has come')
+  expect(ofNone).toContain('Since 2026-03-02. Nothing of what is open')
   expect(ofNone.match(/0 deals, \$0\.00.*? unchanged since 2026-03-02/g)).toHaveLength(4)
   expect(await side.readText('/?state=none&against=2026-03-01')).not.toContain('unchanged')
   const [, id] = /against=(2026-03-03-[0-9a-f]{12})/.exec(await side.read()) ?? []
