@@ -118,22 +118,21 @@ const knownRow = z.object({
 })
 const candidateRow = knownRow.extend({is_contradicted: z.boolean()})
 
-/** A row as wire fields: a JSON object of texts and nulls, without optional fields that are null or left out. */
+/** A row as wire fields: a JSON object of texts and nulls, without optional fields that are left out. */
 function buildWireSql(columns: readonly Column[]): string {
   const precisions = columns.map(({precisionColumn}) => precisionColumn)
-  const objectOf = (isOptional: boolean) => {
-    const fields = columns
-      .filter(({name, mayBeAbsent = false}) => !precisions.includes(name) && mayBeAbsent === isOptional)
-      .map(({name, precisionColumn}) => {
-        const text = `cast(${name} as varchar)`
-        const date = `cast(cast(${name} as date) as varchar)`
-        const value = precisionColumn ? `if(${precisionColumn} = 'date', ${date}, ${text})` : text
-        return `'${name}', ${isOptional ? `if(${name}_present, ${value}, null)` : value}`
-      })
-    return `json_object(${fields.join(', ')})`
-  }
+  const fields = columns
+    .filter(({name}) => !precisions.includes(name))
+    .map(({name, precisionColumn}) => {
+      const text = `cast(${name} as varchar)`
+      const date = `cast(cast(${name} as date) as varchar)`
+      return `'${name}', ${precisionColumn ? `if(${precisionColumn} = 'date', ${date}, ${text})` : text}`
+    })
   // Merging a null removes a name.
-  return `json_merge_patch(${objectOf(false)}, ${objectOf(true)})`
+  const leftOut = columns
+    .filter(({mayBeAbsent}) => mayBeAbsent)
+    .map(({name}) => `if(${name}_present, '{}', '{"${name}": null}')`)
+  return `json_merge_patch(${[`json_object(${fields.join(', ')})`, `'{}'`, ...leftOut].join(', ')})`
 }
 
 /** The last known wire fields by id, without optional ones: they fill in what a page leaves out. */

@@ -43,7 +43,7 @@ test('a deal that the list shows is there, even if its own page says that it is 
   expect(third.changes).toMatchObject({unchanged: 40, vanished: 0, restored: 0})
 })
 
-test('a page that leaves out an address which the list shows as null is read', async () => {
+test('a page that leaves out what the list shows as null is read, and null takes a value away', async () => {
   changeRecords(lab, /^\/deals/, (records) => {
     for (const record of records) {
       if (record.property_value === undefined) record.property_address = null
@@ -52,6 +52,14 @@ test('a page that leaves out an address which the list shows as null is read', a
   })
   await lab.walk(DAY_1)
   expect(await countValues()).toEqual([{deals: '40', priced: '40'}])
+  changeRecords(lab, /^\/deals/, (records) => {
+    for (const record of records) {
+      if (record.loan_program === undefined) record.property_value = null
+      else delete record.property_value
+    }
+  })
+  await lab.walk(DAY_2, {config: {changeLimitPct: 100}})
+  expect(await countValues()).toEqual([{deals: '40', priced: '0'}])
 })
 
 test('a list that rounds amounts does not undo what own pages say', async () => {
