@@ -1,4 +1,6 @@
 import {expect, test} from 'vitest'
+import type {Endpoint} from '../../src/contract/endpoint.ts'
+import {ENDPOINTS} from '../../src/contract/endpoints.ts'
 import {createApiKey, createRateLimiter, listApiKeys, type Scope} from '../../src/service/access.ts'
 import {Refusal} from '../../src/service/refusal.ts'
 import {useShared} from '../support/set-up.ts'
@@ -24,6 +26,20 @@ test('asks for a key, in the header alone, even for an endpoint that is not ther
   }
   for (const path of [`/deals?api_key=${API_KEY}`, '/nothing'])
     expect((await ask(undefined, path)).status).toBe(401)
+})
+
+test('every endpoint asks for a key, and for JSON if it takes a body', async () => {
+  const authorization = `Bearer ${API_KEY}`
+  for (const {path, method, isMultipart} of Object.values<Endpoint>(ENDPOINTS)) {
+    const url = service.url + path.replace(/\{\w+\}/g, 'none')
+    const where = `${method} ${path}`
+    expect((await fetch(url, {method})).status, where).toBe(401)
+    if (!/^P/.test(method) || isMultipart) continue
+    const headers = {authorization, 'content-type': 'text/plain'}
+    expect((await fetch(url, {method, headers, body: '{}'})).status, where).toBe(415)
+  }
+  const outside = await fetch(`${service.url.replace('/v1', '')}/deals`, {headers: {authorization}})
+  expect(outside.status).toBe(404)
 })
 
 test.each([[[]], [['secret']], [['sk_test_']], [['sk_test_a b']]])(

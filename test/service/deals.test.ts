@@ -3,12 +3,44 @@ import {beforeEach, expect, test} from 'vitest'
 import {DEAL_STATUSES, type Deal} from '../../src/contract/deal.ts'
 import {formatCents} from '../../src/core/money.ts'
 import {useShared} from '../support/set-up.ts'
-import {aDeal, call, get, readData, readPage, readRefusal, startTestService} from './client.ts'
+import {aDeal, call, get, NOW, readData, readPage, readRefusal, startTestService} from './client.ts'
 
 const PATH = '/deals/deal_000001'
 
 const service = await useShared(startTestService())
 beforeEach(service.remember())
+
+test('a new deal is a draft with what was sent, whatever its address holds and to the cent', async () => {
+  const sent = {
+    property_address: '12 Main St, Austin, TX 78701',
+    loan_amount: 350_000.1,
+    property_value: 500_000,
+    loan_program: 'bridge_30yr',
+  }
+  const create = (fields: object = {}) => call(service, 'POST', '/deals', {...sent, ...fields})
+  const response = await create()
+  const {id, ...deal} = await readData<Deal>(response)
+  expect(id).toMatch(/^deal_[a-z0-9]{20}$/)
+  expect([response.status, response.headers.get('location')]).toEqual([201, `/v1/deals/${id}`])
+  expect(response.headers.get('content-type')).toMatch(/^application\/json/)
+  expect(deal).toEqual({...sent, status: 'draft', created_at: new Date(NOW).toISOString()})
+  expect((await readPage(service)).data).toMatchObject([{id, created_at: deal.created_at}])
+  const amounts = [0, 0.01, 350_000.1, 1e6, 69_999_999_999_999.98]
+  const addresses = [
+    '12 "The Foundry"\nUnit 4',
+    'Calle José Martí 1 🏠',
+    `1 Main St'); drop table deal; -- $(reboot) <script> \\x00\\u0000`,
+  ]
+  for (const fields of [
+    ...addresses.map((property_address) => ({property_address})),
+    ...amounts.flatMap((amount) => [{loan_amount: amount}, {property_value: amount}]),
+  ])
+    expect(await readData<Deal>(create(fields))).toMatchObject(fields)
+  for (const [field, value] of Object.entries({
+    ...{id: 'deal_mine', property_address: 12, loan_amount: '350000', property_value: '1', loan_program: 30},
+  }))
+    expect(await readRefusal(create({[field]: value}))).toBe(`400 invalid_body ${field}`)
+})
 
 test('refuses a new deal with bad fields, naming each, and a body that is no object', async () => {
   const wrong = {loan_amount: 1.234, property_value: -1, ssn: '1', status: 'funded'}

@@ -43,7 +43,8 @@ afterEach(() => service.close())
 test('an upload, byte for byte, and a cursor outlive a restart; its deal alone shows a file', async () => {
   const content = new Uint8Array(150_000).map((_, index) => (index * 7919) % 256)
   content.set(new TextEncoder().encode(PDF))
-  const response = await upload(service, DEAL, {content, fileName: 'Gutachten "ä".pdf'})
+  const name = 'Appraisal of 12 Main St – final (2)'
+  const response = await upload(service, DEAL, {content, fileName: 'Gutachten "ä".pdf', name})
   const document = await readData<DealDocument>(response)
   const path = `/deals/${DEAL}/documents/${document.id}`
   expect([response.status, response.headers.get('location')]).toEqual([201, `/v1${path}`])
@@ -51,7 +52,7 @@ test('an upload, byte for byte, and a cursor outlive a restart; its deal alone s
     deal_id: DEAL,
     file_name: 'Gutachten "ä".pdf',
     category: 'appraisal',
-    name: 'Appraisal',
+    name,
     media_type: 'application/pdf',
     bytes: content.length,
     sha256: createHash('sha256').update(content).digest('hex'),
@@ -71,6 +72,7 @@ test('an upload, byte for byte, and a cursor outlive a restart; its deal alone s
   for (const wrong of [path.replace(DEAL, 'deal_000002'), path.replace(document.id, 'doc_none')])
     for (const part of ['', '/content'])
       expect(await readRefusal(call(service, 'GET', wrong + part))).toBe('404 document_not_found')
+  expect(await readRefusal(upload(service, 'deal_none'))).toBe('404 deal_not_found')
 })
 
 test('a file name is a label, never a path', async () => {

@@ -62,10 +62,12 @@ test('a borrower with a wrong field is refused, naming it, and so is anything of
     ['last_name', 7],
     ['email', 'no address'],
     ['ssn', '123456789'],
+    ...['67890', 'abcd', '678', 6789].map((digits) => ['ssn_last_four', digits]),
   ] as const)
     expect(await refusalOf(`${DEAL}/borrowers`, {...ADA, [field]: value})).toBe(`400 invalid_body ${field}`)
   for (const kind of ['borrowers', 'documents', 'tasks', 'document-generations'])
     expect(await readRefusal(call(service, 'GET', `/deals/deal_none/${kind}`))).toBe('404 deal_not_found')
+  expect(await refusalOf('/deals/deal_none/borrowers', ADA)).toBe('404 deal_not_found')
 })
 
 test('a task is open until completed, once; one without a title or with a wrong date is refused', async () => {

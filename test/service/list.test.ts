@@ -5,6 +5,15 @@ import {aDeal, call, insertDeals, readPage, readRefusal, startTestService, walkI
 const service = await useShared(startTestService())
 beforeEach(service.remember())
 
+test('a page has 25 rows unless another number is asked for, each with its five fields', async () => {
+  insertDeals(service, 101)
+  const {data, has_more} = await readPage(service)
+  expect([data.length, has_more]).toEqual([25, true])
+  for (const deal of data)
+    expect(Object.keys(deal)).toEqual(['id', 'property_address', 'loan_amount', 'status', 'created_at'])
+  for (const limit of [1, 100]) expect((await readPage(service, `?limit=${limit}`)).data).toHaveLength(limit)
+})
+
 test('refuses a wrong parameter rather than listing everything', async () => {
   const limits = ['0', '101', '-1', '1.5', 'ten', '', '1e1', '10&limit=20'].map((limit) => `limit=${limit}`)
   for (const query of [...limits, 'stage=draft', 'status=closed'])
