@@ -1,9 +1,10 @@
 #!/usr/bin/env -S node --max-semi-space-size=8
 // An old Node has to get as far as saying that it is too old: no syntax and no import here that it does not know.
-const LEAST = 24
+// The first Node 24 with long-term support. SQLite of 24.0 to 24.6 does not know a parameter such as ?1 twice.
+const LEAST = '24.11.0'
 const version = process.versions.node
 
-if (Number(version.split('.')[0]) >= LEAST) start()
+if (version.localeCompare(LEAST, 'en', {numeric: true}) >= 0) start()
 else refuse()
 
 async function start() {

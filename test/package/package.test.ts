@@ -59,7 +59,7 @@ describe('the package', () => {
   test('leaves nothing behind in the checkout, ships no sources, and has the settings to copy', () => {
     const home = join(project, 'node_modules/loantape')
     expect(readFileSync(join(home, '.env.example'), 'utf8')).toContain('LOANTAPE_BASE_URL=')
-    expect(readFileSync(join(home, 'README.md'), 'utf8')).toContain('with Node 24 or later')
+    expect(readFileSync(join(home, 'README.md'), 'utf8')).toContain('with Node 24.11 or later')
     expect(existsSync(join(ROOT, 'dist'))).toBe(false)
     expect(existsSync(join(project, 'node_modules/loantape/src'))).toBe(false)
     expect(existsSync(join(project, 'node_modules/loantape/test'))).toBe(false)
@@ -127,16 +127,22 @@ describe('the package', () => {
 
   test('an older Node is refused with the version needed and the one found', async () => {
     const preload = join(project, 'old.cjs')
-    writeFileSync(preload, "Object.defineProperty(process.versions, 'node', {value: '20.20.2'})")
     const bin = join(project, 'node_modules/loantape/bin/loantape.js')
-    const ended = await run([process.execPath, '--require', preload, bin, 'status', '--json'])
+    const runOn = (version: string) => {
+      writeFileSync(preload, `Object.defineProperty(process.versions, 'node', {value: '${version}'})`)
+      return run([process.execPath, '--require', preload, bin, 'status', '--json'])
+    }
+    for (const version of ['24.11.0', '24.21.0', '26.1.0'])
+      expect((await runOn(version)).stderr).not.toContain('NODE_VERSION')
+    expect((await runOn('24.9.0')).stderr).toContain('NODE_VERSION')
+    const ended = await runOn('20.20.2')
     expect(ended.code).toBe(2)
     expect(ended.stderr).toMatch(
-      /^loantape: Node 20\.20\.2: expected 24 or later\. Nothing was started\..*`npm ci --include=dev`.* \[NODE_VERSION\]\n$/,
+      /^loantape: Node 20\.20\.2: expected 24\.11\.0 or later\. Nothing was started\..*`npm ci --include=dev`.* \[NODE_VERSION\]\n$/,
     )
     expect(JSON.parse(ended.stdout)).toMatchObject({error: {code: 'NODE_VERSION', exit_code: 2}})
     const text = readFileSync(bin, 'utf8')
-    expect(engines.node).toBe(`>=${/LEAST = (\d+)/.exec(text)?.[1]}.0.0`)
+    expect(engines.node).toBe(`>=${/LEAST = '([\d.]+)'/.exec(text)?.[1]}`)
     // Neither static imports nor top-level await: Node 14 could not parse them, and would say only that.
     expect(text).not.toMatch(/^(import|export) |^\S.*await |\?\.|\?\?/m)
   })
