@@ -2,7 +2,7 @@ import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {isDeepStrictEqual} from 'node:util'
 import {listBatches} from './accounting/issued.ts'
-import {findClosedPeriod, readPeriodSpan} from './accounting/periods.ts'
+import {findClosedPeriod, readPeriodSpan, readRegister} from './accounting/periods.ts'
 import {findJournalProfile} from './accounting/profiles.ts'
 import {readClosing} from './accounting/read-journal.ts'
 import {
@@ -122,7 +122,8 @@ async function findSource(
   const kept = closed && unlessDamaged(() => readRelease(join(folder.releases, closed.release.release_id)))
   const release = kept ?? (await requireBuilt(config, {asOf: span.asOf, knownAt}, world))
   if (closed && !kept) {
-    const {lines, terms, register} = closed
+    const {lines, terms} = closed
+    const register = readRegister(stateDb, period)
     const built = await readClosing(release, period)
     // As sets, since earlier versions kept the terms in another order.
     const [then, now] = [terms, built.terms].map((list) => new Set(list))

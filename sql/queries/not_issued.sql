@@ -1,19 +1,15 @@
 -- What the journal of a release and the entries issued to profiles do not have in common, by profile and month. $1 is a list of
--- profiles, each with whether opening balances belong to it, $2 one of the entries issued to each that stand.
+-- profiles, each with whether opening balances belong to it; the table issued holds every issue of an entry to one of them.
 with
 profile as (
   select unnest(from_json($1, '[{"profile": "varchar", "with_opening": "boolean"}]'), recursive := true)
 ),
 
 standing as (
-  select
-    unnest(
-      from_json(
-        $2,
-        '[{"profile": "varchar", "entry_id": "varchar", "period": "varchar", "amount": "decimal(18, 2)"}]'
-      ),
-      recursive := true
-    )
+  select profile, entry_id, any_value(period) as period, any_value(amount) as amount
+  from issued
+  group by profile, entry_id
+  having max(cast(issue_no as bigint)) % 2 = 0
 ),
 
 journal as (
@@ -35,7 +31,6 @@ open as (
   union all
   select profile, period, amount
   from standing
-  semi join profile using (profile)
   anti join journal using (profile, entry_id)
 )
 

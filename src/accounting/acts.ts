@@ -33,7 +33,7 @@ import {
 import {adoptEnded, pathOfTape} from '../sync/tapes.ts'
 import {batchRow} from './issued.ts'
 import {parseMapping} from './mapping.ts'
-import {type ClosedPeriod, nextPeriod, periodEventSchema, registeredLoanSchema} from './periods.ts'
+import {nextPeriod, periodEventSchema, type RegisteredLoan, registeredLoanSchema} from './periods.ts'
 import {issuedLineSchema, journalLineSchema, tiedTermSchema} from './profiles.ts'
 
 const mappingSchema = z.unknown().transform((mapping) => parseMapping(JSON.stringify(mapping), 'on a tape'))
@@ -215,7 +215,7 @@ function applyParts(stateDb: StateDb, act: Act): void {
         stateDb.run(`update ${table} set history_id = ?`, [act.history_id])
       break
     case 'period closed':
-      storeClosedPeriod(stateDb, act.closed)
+      storeClosedPeriod(stateDb, act)
       break
     case 'period reopened':
       dropClosedPeriod(stateDb, act.event.period)
@@ -255,12 +255,12 @@ function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: string}): vo
   for (const line of lines) stateDb.insert('issued_line', {batch_no, ...issuedLineSchema.parse(line)})
 }
 
-export const addUpLoans = (register: ClosedPeriod['register']) => ({
+export const addUpLoans = (register: readonly RegisteredLoan[]) => ({
   loans: register.length,
   amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
 })
 
-function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history_id' | 'after_batch'>): void {
+function storeClosedPeriod(stateDb: StateDb, {closed}: Extract<Act, {act: 'period closed'}>): void {
   const pack = (list: readonly unknown[]) =>
     gzipSync(Buffer.concat([...formatParts(list).map((part) => Buffer.from(`${part}\n`))]))
   stateDb.insert('closed_period', {

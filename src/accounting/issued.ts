@@ -1,7 +1,6 @@
 import {z} from 'zod'
 import type {StateDb} from '../store/state-db.ts'
 import {type AccountMapping, nameAccounts} from './mapping.ts'
-import type {ClosedPeriod} from './periods.ts'
 import {type IssuedLine, issuedLineSchema, type JournalProfile, type RenamedAccount} from './profiles.ts'
 
 export type IssuedBatch = z.output<typeof batchRow>
@@ -63,23 +62,43 @@ export const listLinesOf = (stateDb: StateDb, journalNo: string) =>
     [journalNo],
   )
 
+/** Opening balances belong to all months once the profile has booked any. */
+export const hasOpenings = (stateDb: StateDb, profile: string): boolean =>
+  stateDb.column(
+    z.number(),
+    `select 1 from issued_line join journal_batch using (batch_no) where profile = ? and event = 'opening' limit 1`,
+    [profile],
+  ).length > 0
+
+/** The first month of which anything was issued to a profile; undefined if nothing was. */
+export const findFirstIssued = (stateDb: StateDb, profile: string): string | undefined =>
+  stateDb.column(
+    z.string(),
+    `select distinct issued_line.period from issued_line join journal_batch using (batch_no)
+     where profile = ? order by issued_line.period limit 1`,
+    [profile],
+  )[0]
+
 /**
- * What a profile is to have of its months. A closed month is what it was closed with until a batch of it is issued after the
- * closing; then, as while it is open, it is the present journal, dated in open months.
+ * The closed months that an export of `period` issues as they were closed, oldest first. A closed month is what it was closed with
+ * until a batch of it is issued after the closing; then, as while it is open, it is the present journal, dated in open months.
+ * Others than `period` are among them if the profile began earlier or has a part of them, which `period` may have corrected.
  */
-export function readTarget(stateDb: StateDb, profile: string, closed?: ClosedPeriod) {
-  const {opened, corrected} = stateDb.one(
-    z.object({opened: z.number().nullable(), corrected: z.number().nullable()}),
-    `select max(event = 'opening') as opened, max(journal_batch.period = ? and batch_no > ?) as corrected
-     from issued_line join journal_batch using (batch_no) where profile = ?`,
-    [closed?.period ?? null, closed?.after_batch ?? null, profile],
+export function listAsClosed(stateDb: StateDb, profile: string, period: string): string[] {
+  return stateDb.column(
+    z.string(),
+    `with begun as materialized (
+       select distinct issued_line.period from issued_line join journal_batch using (batch_no) where profile = ?1
+     )
+     select period from closed_period as closed
+     where (period = ?2 or period in begun or (period < ?2 and period > (select min(period) from begun)))
+       and not exists (
+         select 1 from journal_batch
+         where profile = ?1 and period = closed.period and batch_no > closed.after_batch
+       )
+     order by period`,
+    [profile, period],
   )
-  return {
-    /** Opening balances belong to all months once the profile has booked any. */
-    withOpening: opened === 1,
-    /** The month is still to be issued as it was closed. */
-    isAsClosed: closed !== undefined && corrected !== 1,
-  }
 }
 
 /** For an importer that knows accounts by name: accounts that the mapping names differently from the lines handed over last. */

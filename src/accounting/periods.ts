@@ -86,6 +86,7 @@ export function requirePeriodName(period: string): void {
 }
 
 /** Amounts are decimal text. */
+export type RegisteredLoan = z.output<typeof registeredLoanSchema>
 export const registeredLoanSchema = z.object({
   deal_id: z.string(),
   property_address: z.string().nullable(),
@@ -98,22 +99,20 @@ export const registeredLoanSchema = z.object({
 
 /** Enough to export a closed period without a release. */
 export type ClosedPeriod = z.output<typeof closedRow>
-const closedRow = z
-  .object({
-    /** `YYYY-MM` */
-    period: z.string(),
-    /** The manifest of the release that the period was closed with. */
-    release: stored(releaseManifestSchema),
-    mapping: z.string(),
-    lines: stored(z.array(journalLineSchema)),
-    /** The terms of its roll-forward, as its mapping books them. */
-    terms: stored(z.array(tiedTermSchema)),
-    register: stored(z.array(registeredLoanSchema)),
-    history_id: z.string(),
-    /** The number of the last batch issued before it was closed; 0 if there was none. */
-    after_batch: z.number(),
-  })
-  .transform((row) => ({...row, mapping: readMapping(row)}))
+const closedColumns = z.object({
+  /** `YYYY-MM` */
+  period: z.string(),
+  /** The manifest of the release that the period was closed with. */
+  release: stored(releaseManifestSchema),
+  mapping: z.string(),
+  lines: stored(z.array(journalLineSchema)),
+  /** The terms of its roll-forward, as its mapping books them. */
+  terms: stored(z.array(tiedTermSchema)),
+  history_id: z.string(),
+  /** The number of the last batch issued before it was closed; 0 if there was none. */
+  after_batch: z.number(),
+})
+const closedRow = closedColumns.transform((row) => ({...row, mapping: readMapping(row)}))
 
 /** A column of JSON; a list in parts, gzipped, if it is a blob. */
 function stored<T>(schema: z.ZodType<T>) {
@@ -129,7 +128,14 @@ export function listClosedPeriods(stateDb: StateDb): string[] {
 
 /** Undefined if it is open. */
 export function findClosedPeriod(stateDb: StateDb, period: string): ClosedPeriod | undefined {
-  return stateDb.first(closedRow, 'select * from closed_period where period = ?', [period])
+  const columns = Object.keys(closedColumns.shape).join(', ')
+  return stateDb.first(closedRow, `select ${columns} from closed_period where period = ?`, [period])
+}
+
+/** Apart from the other columns of a closed period, since it holds every loan. */
+export function readRegister(stateDb: StateDb, period: string): RegisteredLoan[] {
+  const row = z.object({register: stored(z.array(registeredLoanSchema))})
+  return stateDb.one(row, 'select register from closed_period where period = ?', [period]).register
 }
 
 /** Reads no journal and no register, which takes long after some years. */

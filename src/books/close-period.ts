@@ -1,7 +1,7 @@
 import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import {addUpLoans, openBooks} from '../accounting/acts.ts'
-import {listBatches, listIssuedProfiles, readTarget} from '../accounting/issued.ts'
+import {hasOpenings, listAsClosed, listBatches, listIssuedProfiles} from '../accounting/issued.ts'
 import {hasSameReceivables, requireOwnMapping} from '../accounting/mapping.ts'
 import {
   findClosedPeriod,
@@ -65,7 +65,7 @@ export async function closePeriod(
     const isEarlier = open.period < period && open.entries !== null
     if (isEarlier && (await hasLaterKnowledge(stateDb, release, open))) not_issued.push(open)
   }
-  const haveOpenings = profiles.length > 0 && profiles.every((name) => readTarget(stateDb, name).withOpening)
+  const haveOpenings = profiles.length > 0 && profiles.every((name) => hasOpenings(stateDb, name))
   perform(() => {
     requireNext(stateDb, period, span.first)
     return {
@@ -94,7 +94,7 @@ export async function closePeriod(
 /** False for a closed month of which only what it was closed with is still to be issued: that keeps its dates. */
 async function hasLaterKnowledge(stateDb: StateDb, release: Release, {profile, period}: NotIssued) {
   const closed = findClosedPeriod(stateDb, period)
-  if (!closed || !readTarget(stateDb, profile, closed).isAsClosed) return true
+  if (!closed || !listAsClosed(stateDb, profile, period).includes(period)) return true
   await using db = await openRelease(release)
   const entry = z.object({entry_id: z.string()})
   const lines = await db.all(entry, readQuery('journal_of_months'), [JSON.stringify([period]), null])
@@ -220,6 +220,6 @@ export async function listPeriods(config: Config, world: World, exported: readon
     }
   })
   /** Profiles that have opening balances in their journal. */
-  const opened = listIssuedProfiles(stateDb).filter((name) => readTarget(stateDb, name).withOpening)
+  const opened = listIssuedProfiles(stateDb).filter((name) => hasOpenings(stateDb, name))
   return {periods, events, opened, refused: await findRefusal(stateDb, folder)}
 }

@@ -4,15 +4,17 @@ import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {applyAct, type BatchAct, openBooks, type Perform} from '../accounting/acts.ts'
 import {
+  findFirstIssued,
+  hasOpenings,
   type IssuedBatch,
+  listAsClosed,
   listBatches,
   listIssuedLines,
   listRenamed,
   markHandedOver,
-  readTarget,
 } from '../accounting/issued.ts'
-import {requireOwnMapping} from '../accounting/mapping.ts'
-import {findClosedPeriod, findFirstOpenDay, readPeriodSpan} from '../accounting/periods.ts'
+import {type AccountMapping, requireOwnMapping} from '../accounting/mapping.ts'
+import {findClosedPeriod, findFirstOpenDay, listClosedPeriods, readPeriodSpan} from '../accounting/periods.ts'
 import {bookOpenings, type IssuedLine, type JournalProfile} from '../accounting/profiles.ts'
 import {readJournal, readTieOut} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
@@ -29,7 +31,7 @@ import {readWentOn} from '../store/recorded.ts'
 import type {Release} from '../store/release.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {describeStale, type JournalTarget, prepareBatch, readIssueState} from './journal-batch.ts'
-import {requireSameHistory} from './standing.ts'
+import {compareIssued, requireSameHistory} from './standing.ts'
 
 export interface JournalRequest {
   profile: JournalProfile
@@ -40,8 +42,9 @@ export interface JournalRequest {
 }
 
 /**
- * Issues what is new in a period's journal and hands its files over, after those that an earlier run could not hand over. A
- * closed period is issued as it was closed; what became known later follows as a batch of its own, dated in the open period.
+ * Issues what is new in the journal of a period, and before it what earlier ones lack, and hands the files over, after those that
+ * an earlier run could not hand over. Closed periods are issued as they were closed, see {@link listAsClosed}; what became known
+ * later follows in batches of its own, dated in the open period.
  * Returns the batches handed over; if none is of the period, also its last one.
  * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`, `NOT_WRITABLE`, `JOURNAL_…`
  */
@@ -77,7 +80,6 @@ async function issueMonth(
   await requireSameHistory(stateDb, folder)
   let state = readIssueState(stateDb)
   const release = await requireBuilt(config, {asOf: span.asOf}, world)
-  const terms = await readTieOut(release, period)
   const readOther = async (months: readonly string[], deals: Iterable<string>) => {
     const {asOf, observedUntil} = span
     const latest = asOf === observedUntil ? release : await requireBuilt(config, {asOf: observedUntil}, world)
@@ -91,8 +93,7 @@ async function issueMonth(
       state = {...now, batches: now.batches + 1}
       return {act: 'batch issued', at: new Date(world.realClock.now()).toISOString(), batches: [batch]}
     })
-  const present = {release, terms, isComplete: span.isComplete, mapping}
-  for await (const target of listTargets(stateDb, request, present)) {
+  for await (const target of listTargets(stateDb, request, {release, mapping, isOver: span.isOver})) {
     const batch = await prepareBatch(stateDb, target, readOther)
     if (!batch) continue
     world.onStep('journal planned')
@@ -105,25 +106,35 @@ async function issueMonth(
     const nothing = {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0}
     batches.push(last ? requireHandedOver(stateDb, folder, last, world) : {...nothing, outcome: 'empty'})
   }
-  const tied = readTarget(stateDb, profile.name).withOpening ? bookOpenings(terms) : terms
+  const terms = await readTieOut(release, period)
+  const tied = hasOpenings(stateDb, profile.name) ? bookOpenings(terms) : terms
   return batches.map((batch) =>
     batch.period === period ? {...batch, terms: tied, ...(renamed.length > 0 && {renamed})} : batch,
   )
 }
 
-/** What the issued lines of a month must add up to, one target after the other: see {@link readTarget}. */
+/**
+ * What the issued lines of a month must add up to, one target after the other. Entries of a month rest on those of earlier ones,
+ * so that what these lack, from the first month of the profile on, comes first.
+ */
 async function* listTargets(
   stateDb: StateDb,
-  {profile, period, withOpening}: JournalRequest,
-  present: Pick<JournalTarget, 'terms' | 'isComplete' | 'mapping'> & {release: Release},
+  {profile, period, ...request}: JournalRequest,
+  {
+    release,
+    mapping,
+    isOver,
+  }: {release: Release; mapping: AccountMapping; isOver: (period: string) => boolean},
 ): AsyncGenerator<JournalTarget> {
-  const {release, terms, isComplete, mapping} = present
-  const closed = findClosedPeriod(stateDb, period)
-  const target = readTarget(stateDb, profile.name, closed)
-  const month = {profile, period, present: mapping, withOpening: withOpening || target.withOpening}
-  if (closed && target.isAsClosed) {
+  const first = findFirstIssued(stateDb, profile.name) ?? period
+  const withOpening = request.withOpening || hasOpenings(stateDb, profile.name)
+  const month = {profile, present: mapping, withOpening}
+  for (const name of listAsClosed(stateDb, profile.name, period)) {
+    const closed = findClosedPeriod(stateDb, name)
+    if (!closed) continue
     yield {
       ...month,
+      period: name,
       isComplete: true,
       closed,
       lines: closed.lines,
@@ -134,14 +145,20 @@ async function* listTargets(
       firstOpenDay: '',
     }
   }
-  yield {
-    ...month,
-    isComplete,
-    terms,
-    lines: await readJournal(release, [period], {isClosed: closed !== undefined}),
-    mapping,
-    source: {...release.manifest, ...readWentOn(stateDb)},
-    firstOpenDay: findFirstOpenDay(stateDb),
+  const open = await compareIssued(stateDb, release, [profile.name], {withOpening})
+  const months = open.map((one) => one.period).filter((name) => name >= first && name < period)
+  for (const name of [...months, period]) {
+    const isClosed = listClosedPeriods(stateDb).includes(name)
+    yield {
+      ...month,
+      period: name,
+      isComplete: isOver(name),
+      terms: await readTieOut(release, name),
+      lines: await readJournal(release, [name], {isClosed}),
+      mapping,
+      source: {...release.manifest, ...readWentOn(stateDb)},
+      firstOpenDay: findFirstOpenDay(stateDb),
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import type {BatchAct} from '../accounting/acts.ts'
-import {listIssuedLines, readTarget} from '../accounting/issued.ts'
+import {listAsClosed, listIssuedLines} from '../accounting/issued.ts'
 import {type AccountMapping, findSharedNames, nameAccounts} from '../accounting/mapping.ts'
 import {type ClosedPeriod, findClosedPeriod, findFirstOpenDay} from '../accounting/periods.ts'
 import {
@@ -87,14 +87,13 @@ export async function prepareBatch(
   const monthOf = (line: JournalLine | IssuedLine) =>
     'period' in line ? line.period : line.entry_date.slice(0, 7)
   // Of these deals what a month was closed with comes first.
-  const listToCome = (month: string) => {
+  const listDeals = (month: string) => {
     const closed = findClosedPeriod(stateDb, month)
-    const isAsClosed = closed && readTarget(stateDb, profile.name, closed).isAsClosed
-    return isAsClosed ? planClosed(closed).map(({deal_id}) => `${month} ${deal_id}`) : []
+    return closed ? planClosed(closed).map(({deal_id}) => `${month} ${deal_id}`) : []
   }
-  const later = new Set(
-    [...new Set([...issued, ...present].filter(isMoved).map(monthOf))].flatMap(listToCome),
-  )
+  const touched = new Set([...issued, ...present].filter(isMoved).map(monthOf))
+  const toCome = listAsClosed(stateDb, profile.name, period).filter((month) => touched.has(month))
+  const later = new Set(toCome.flatMap(listDeals))
   const isNow = (line: JournalLine | IssuedLine) =>
     isMoved(line) && !later.has(`${monthOf(line)} ${line.deal_id}`)
   const superseded = issued.filter(isNow)

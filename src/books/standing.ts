@@ -1,12 +1,11 @@
 import {z} from 'zod'
-import {listProfilesInUse, readTarget} from '../accounting/issued.ts'
+import {hasOpenings, listProfilesInUse} from '../accounting/issued.ts'
 import {listAccountRows} from '../accounting/mapping.ts'
 import {readMappingVersions} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import type {Config} from '../core/config.ts'
 import {explainError, newError, tolerate} from '../core/errors.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
-import type {Queries} from '../store/database.ts'
 import {findCurrentRelease, openRelease, type Release} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
@@ -90,31 +89,58 @@ export async function listNotIssued(
   if (!release || !hasStateDb(folder)) return []
   using stateDb = openStateDb(folder.stateDb)
   const journals = exported.filter((name) => findJournalProfile(name))
-  const profiles = [...new Set([...listProfilesInUse(stateDb), ...journals])].map((profile) => ({
-    profile,
-    with_opening: readTarget(stateDb, profile).withOpening,
-  }))
+  const profiles = [...new Set([...listProfilesInUse(stateDb), ...journals])]
   if (profiles.length === 0) return []
-  // One text: as objects, the entries of a million loans would fill the memory.
-  const standing = stateDb.column(
-    z.string(),
-    `select json_group_array(json_object('profile', profile, 'entry_id', entry_id, 'period', period, 'amount', amount))
-     from (
-       select profile, entry_id, max(issued_line.period) as period, max(coalesce(debit, credit)) as amount
-       from issued_line join journal_batch using (batch_no)
-       group by profile, entry_id
-       having max(issue_no) % 2 = 0
-     )`,
-  )
-  await using db = await openRelease(release)
   const {as_of} = release.manifest
-  if (!(await hasOwnAccounts(db, config, as_of)))
-    return profiles.map(({profile}) => ({profile, period: as_of.slice(0, 7), entries: null, amount: null}))
-  return await db.all(notIssuedRow, readQuery('not_issued'), [JSON.stringify(profiles), ...standing])
+  if (!(await hasOwnAccounts(release, config)))
+    return profiles.map((profile) => ({profile, period: as_of.slice(0, 7), entries: null, amount: null}))
+  return await compareIssued(stateDb, release, profiles)
 }
 
+/** As {@link listNotIssued}. `withOpening`: opening balances count as booked, even if none was. */
+export async function compareIssued(
+  stateDb: StateDb,
+  release: Release,
+  profiles: readonly string[],
+  {withOpening = false} = {},
+): Promise<NotIssued[]> {
+  await using db = await openRelease(release)
+  const columns = ['profile', 'entry_id', 'issue_no', 'period', 'amount']
+  await db.run(`create temp table issued (${columns.join(' varchar, ')} decimal(18, 2))`)
+  // As texts, since as objects the entries of a million loans would fill the memory; in parts, since a text can be too long.
+  const parts = stateDb.all(
+    z.object({first: z.number(), last: z.number()}),
+    `select min(batch_no) as first, max(batch_no) as last
+     from (select batch_no, sum(count(*)) over (order by batch_no) / ${PART_LINES} as part from issued_line group by batch_no)
+     group by part order by part`,
+  )
+  for (const {first, last} of parts) {
+    const [lines = '[]'] = stateDb.column(
+      z.string(),
+      `select json_group_array(json_array(profile, entry_id, issue_no, line.period, coalesce(debit, credit)))
+       from issued_line as line join journal_batch using (batch_no)
+       where batch_no between ? and ? and line_no = 1 and profile in (select value from json_each(?))`,
+      [first, last, JSON.stringify(profiles)],
+    )
+    const fields = columns.map((_name, index) => `line ->> ${index}`)
+    await db.run(
+      `insert into issued select ${fields.join(', ')} from (select unnest(from_json($1, '["json"]')) as line)`,
+      [lines],
+    )
+  }
+  const asked = profiles.map((profile) => ({
+    profile,
+    with_opening: withOpening || hasOpenings(stateDb, profile),
+  }))
+  return await db.all(notIssuedRow, readQuery('not_issued'), [JSON.stringify(asked)])
+}
+
+/** A batch is in one part. */
+const PART_LINES = 1_000_000
+
 /** False if `accounting.json` is unusable. */
-async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promise<boolean> {
+async function hasOwnAccounts(release: Release, config: Config): Promise<boolean> {
+  await using db = await openRelease(release)
   const text = z.string().nullable()
   const row = z.object({
     since: z.string(),
@@ -138,7 +164,7 @@ async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promis
     const named = own.find((one) => one.loan_program === loan_program)
     return (named ?? own.find((one) => one.loan_program === '*'))?.account_code
   }
-  const versions = tolerate(['ACCOUNTING_MAPPING'], () => readMappingVersions(config, asOf))
+  const versions = tolerate(['ACCOUNTING_MAPPING'], () => readMappingVersions(config, release.manifest.as_of))
   if (!versions) return false
   const given = listAccountRows(versions).map((each) => row.parse(each))
   return months.every((period) => {

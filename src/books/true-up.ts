@@ -1,6 +1,6 @@
 import {isDeepStrictEqual} from 'node:util'
 import {openBooks} from '../accounting/acts.ts'
-import {listBatches, listIssuedLines, listIssuedProfiles, readTarget} from '../accounting/issued.ts'
+import {hasOpenings, listBatches, listIssuedLines, listIssuedProfiles} from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
 import {findFirstOpen, listMonths, readPeriodRange} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
@@ -54,7 +54,7 @@ export async function trueUp(
     profile,
     plan: planTrueUp(journal, lines, {
       firstOpenDay: `${period}-01`,
-      withOpening: readTarget(stateDb, profile).withOpening,
+      withOpening: hasOpenings(stateDb, profile),
     }),
   }))
   if (!mapping) {

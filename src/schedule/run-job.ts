@@ -131,11 +131,14 @@ async function runStep(
       const today = businessDateOf(world.clock.now(), config)
       const day = businessDateOf(instant, config)
       // When catching up, files are as of the day of the slot.
-      const moment =
-        period === 'previous'
-          ? {period: previousMonthOf(dayOf(instant, job))}
-          : {asOf: day < today ? day : undefined}
-      const result = await exportRelease(config, {profiles, tables, dialect, ...moment}, world)
+      const asOf = day < today ? day : undefined
+      // Tables go with the journals of this run, which may be of months that earlier runs left out.
+      const months = [...batches.flatMap((batch) => batch.period ?? []), previousMonthOf(dayOf(instant, job))]
+      const moments =
+        period === 'previous' ? [...new Set(months)].map((month) => ({period: month})) : [{asOf}]
+      const result: BatchResult[] = []
+      for (const moment of moments)
+        result.push(...(await exportRelease(config, {profiles, tables, dialect, ...moment}, world)))
       const deliveries = targets && (await deliverBatches(config, {batches: result, targets}, world))
       return {do: step.do, result, ...(deliveries && {deliveries})}
     }

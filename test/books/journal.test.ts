@@ -232,27 +232,64 @@ test('months that are closed together end as they were closed, in whatever order
   }
 })
 
-test('a batch takes back what it books anew, though a closed month is still to be issued of other deals', async () => {
+test('an export issues first what other months were closed with, so that none stands as closed and as corrected', async () => {
   openOther()
-  const walkBoth = (day: string, a: number, b: string) =>
+  const walkBoth = (day: string, a: number, b = 'draft') =>
     books.walk(day, {a: {loan_amount: a, status: 'funded'}, b: {loan_amount: 7, status: b}})
   await books.walk('2026-01-05', {a: {loan_amount: 100}, b: {loan_amount: 7}})
-  await walkBoth('2026-01-20', 100, 'draft')
-  await walkBoth('2026-02-10', 130, 'draft')
+  await walkBoth('2026-01-20', 100)
+  await walkBoth('2026-02-10', 130)
+  using begunBoth = openBooks(books)
+  await books.export('xero', '2026-01', '2026-02-11')
+  // January is closed with 110 and corrected to 150 afterwards, before anybody exported it again.
+  await books.learnLate('2026-01-21', '2026-02-11', 'a', '110.00')
+  await closePeriod(books.config, {period: '2026-01'}, books.at('2026-02-12'))
+  await books.learnLate('2026-01-22', '2026-02-13', 'a', '150.00')
+  const ends = (...days: string[]) =>
+    days.map((day) => balancesOf(importBatches(books.folder.exports, 'xero'), day)['1200'])
+  const exported = async (month: string, day: string) =>
+    (await books.export('xero', month, day)).map(({period}) => period)
+  expect(await exported('2026-02', '2026-02-14')).toEqual(['2026-01', '2026-01', '2026-02'])
+  expect(ends('2026-01-31', '2026-02-28')).toEqual([11_000n, 13_000n])
+
+  openOther(begunBoth)
   for (const month of ['2026-01', '2026-02']) await books.export('xero', month, '2026-02-11')
   await walkBoth('2026-02-15', 130, 'funded')
   await walkBoth('2026-03-02', 130, 'funded')
   for (const period of ['2026-01', '2026-02'])
     await closePeriod(books.config, {period}, books.at('2026-03-03'))
   await books.learnLate('2026-01-25', '2026-03-03', 'a', '150.00')
-  await books.export('xero', '2026-01', '2026-03-04')
-  const balances = () =>
-    ['2026-02-31', '2026-03-01'].map(
-      (day) => balancesOf(importBatches(books.folder.exports, 'xero'), day)['1200'],
-    )
-  expect(balances()).toEqual([13_000n, 13_000n])
-  await books.export('xero', '2026-02', '2026-03-04')
-  expect(balances()).toEqual([13_700n, 13_700n])
+  expect(await exported('2026-01', '2026-03-04')).toEqual(['2026-02', '2026-01'])
+  expect(ends('2026-02-28', '2026-03-01')).toEqual([13_700n, 13_700n])
+})
+
+test('an export issues closed months that were left out, oldest first, from the first one of its profile on', async () => {
+  openClosed()
+  for (const [day, amount] of [
+    ['2026-02-20', 130],
+    ['2026-03-20', 160],
+    ['2026-04-20', 190],
+    ['2026-05-02', 190],
+  ] as const)
+    await walkOn(day, amount)
+  for (const period of ['2026-02', '2026-03', '2026-04'])
+    await closePeriod(books.config, {period}, books.at('2026-05-03'))
+  await buildRelease(books.config, {}, books.at('2026-05-03'))
+  const exported = async (profile: string) =>
+    (await books.export(profile, '2026-04', '2026-05-03')).map(({period}) => period)
+  expect(await exported('netsuite')).toEqual(['2026-04'])
+  expect(await exported('xero')).toEqual(['2026-02', '2026-03', '2026-04'])
+  const lines = importBatches(books.folder.exports, 'xero')
+  const ends = ['01', '02', '03', '04'].map((month) => balancesOf(lines, `2026-${month}-31`)['1200'])
+  expect(ends).toEqual([10_000n, 13_000n, 16_000n, 19_000n])
+  const {periods} = await listPeriods(books.config, books.at('2026-05-03'))
+  expect(periods.map(({not_issued}) => not_issued.map(({profile}) => profile))).toEqual([
+    ['netsuite'],
+    ['netsuite'],
+    ['netsuite'],
+    [],
+    [],
+  ])
 })
 
 test('closing says which corrections of earlier months would now be dated after the month', async () => {
@@ -512,7 +549,10 @@ test('a closed period keeps its mapping; balances move only with remap, once, ho
   await walkOn('2026-02-10', 130)
   await walkOn('2026-03-02', 130)
   await closePeriod(books.config, {period: '2026-02'}, books.at('2026-03-03'))
-  expect(await books.export('xero', '2026-03', '2026-03-03')).toMatchObject([{outcome: 'empty'}])
+  expect(await books.export('xero', '2026-03', '2026-03-03')).toMatchObject([
+    {period: '2026-02', outcome: 'written'},
+    {period: '2026-03', outcome: 'empty'},
+  ])
   expect(remap('2026-03-03')).toEqual({outcome: 'remapped', period: '2026-03'})
   expect(remap('2026-03-03').outcome).toBe('unchanged')
   await books.export('xero', '2026-03', '2026-03-03')

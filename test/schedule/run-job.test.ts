@@ -2,7 +2,7 @@ import {existsSync, readdirSync, readFileSync, renameSync, rmSync} from 'node:fs
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {initAccounting} from '../../src/accounting/mapping.ts'
-import {reopenPeriod} from '../../src/books/close-period.ts'
+import {closePeriod, reopenPeriod} from '../../src/books/close-period.ts'
 import type {World} from '../../src/core/types.ts'
 import {USUAL_DIALECT} from '../../src/export/dialect.ts'
 import {requireJob, type Step} from '../../src/schedule/job.ts'
@@ -101,6 +101,30 @@ test('the shipped month-end job writes journal, register and roll-forward of the
   expect(result.outcome).toBe('done')
   const batches = readdirSync(join(lab.folder.exports, 'csv'))
   expect(batches.length).toBeGreaterThan(1)
+})
+
+test('the month-end job makes up for a closed month that was not exported, with its tables', async () => {
+  const job = requireJob(lab.config, 'month-end')
+  const runOn = (day: string) =>
+    runJob(lab.config, {job, slot: Date.parse(`${day}T11:00:00Z`)}, lab.createWorld(`${day}T12:00:00Z`))
+  const walkOn = async (day: string, id: string, status: string) => {
+    lab.service.store.update(id, {status})
+    await lab.sync(`${day}T23:00:00Z`)
+  }
+  await runOn('2026-06-03')
+  await walkOn('2026-07-02', 'deal_000002', 'funded')
+  await runOn('2026-07-06')
+  await walkOn('2026-08-03', 'deal_000003', 'funded')
+  await closePeriod(lab.config, {period: '2026-07'}, lab.createWorld('2026-08-20T12:00:00Z'))
+  await lab.sync('2026-09-02T23:00:00Z')
+  const {steps} = await runOn('2026-09-03')
+  const written = (...months: string[]) =>
+    months.map((month) => ({outcome: 'written', batch_id: expect.stringContaining(month)}))
+  expect(steps).toMatchObject([
+    {result: {outcome: 'closed', period: '2026-08'}},
+    {result: written('2026-07-', '2026-08-')},
+    {result: written('2026-07-31', '2026-08-31')},
+  ])
 })
 
 test('a manually requested run is recorded, with its error message', async () => {
