@@ -25,7 +25,7 @@
 --   book
 -- ending_before: of refunded, the ending that it takes back; null if none was booked
 -- ending_month: YYYY-MM in which that was booked; null if none was
--- observed_at: start of the request that showed it, UTC
+-- observed_at: start of the request that showed it, UTC; with its version in microseconds where that of the one before is the same
 -- business_date: the day it counts for. A replayed version never counts later than what followed it; nothing counts before the
 --   first walk
 -- funded_on: as in core.deal, of the funded spell that the movement begins, changes or ends; null if the deal was
@@ -70,7 +70,8 @@ steps as (
     deal_id,
     version,
     change,
-    valid_from as observed_at,
+    -- Ids of entries need another instant for each version, which a frozen clock does not give.
+    valid_from + to_microseconds(case when lag(valid_from) over earlier = valid_from then version else 0 end) as observed_at,
     min(business_date) over onward as business_date,
     loan_amount,
     loan_program,
