@@ -156,7 +156,7 @@ function renderTrueUp({outcome, lost, given_up, profiles}: TrueUpResult): string
       const moved = `${groupThousands(amount)} to book`
       return batch
         ? `${found}; ${moved}: ${batch.dir}`
-        : `${found}; ${amount === '0.00' ? 'their balances agree' : moved}.`
+        : `${found}; ${amount === '0.00' ? 'their balances agree, so that there is nothing to import' : moved}.`
     }),
     outcome === 'issued'
       ? 'The books rest on this history now.'

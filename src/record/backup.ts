@@ -192,7 +192,9 @@ export async function backUpDated<Delivery = never>(
   send: (made: BackupResult) => Promise<Delivery[]> = async () => [],
 ) {
   const place = placeOf(config, to)
-  const made_at = isoNow(world)
+  let made_at = isoNow(world)
+  const isTaken = () => existsSync(join(place, nameOf({made_at})))
+  while (isTaken()) made_at = new Date(Date.parse(made_at) + 1000).toISOString()
   const result = await backUp(config, join(place, nameOf({made_at})), world, made_at)
   const unsent = join(place, '.unsent')
   const [superseded] = existsSync(unsent) ? [readFileSync(unsent, 'utf8')] : []

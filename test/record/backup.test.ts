@@ -354,6 +354,9 @@ test('a job backs up and keeps the given number; what else is there, also of a c
   const kept = [second, third].map((made) => basename(made.dir))
   expect(readdirSync(place)).toEqual([foreign, ...kept, ahead])
   expect(readdirSync(to).sort()).toEqual([basename(place), foreign].sort())
+  // Names tell seconds apart: another one of the same second takes the next.
+  const fourth = await backUpDated(lab.config, {to, kept: 2}, worldAfter(2))
+  expect(readdirSync(place)).toEqual([foreign, ...kept, basename(fourth.dir), ahead])
 })
 
 test('a folder put back from an older copy, or a copy that goes on elsewhere, is told by the backups of the other', async () => {
