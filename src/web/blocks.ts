@@ -63,7 +63,7 @@ const RENDERERS = {
 export type Shape = keyof typeof RENDERERS
 
 /** A mail shows these as tables. */
-const DRAWN = ['line', 'area', 'bar', 'waterfall', 'map'] as const
+export const DRAWN = ['line', 'area', 'bar', 'waterfall', 'map'] as const
 
 export const SHAPES = Object.keys(RENDERERS) as Shape[]
 

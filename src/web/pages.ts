@@ -8,14 +8,14 @@ import type {Config} from '../core/config.ts'
 import {explainError} from '../core/errors.ts'
 import {shorten} from '../core/text.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
-import {quoteName, trimStatement} from '../store/database.ts'
+import {quoteLiteral, quoteName, trimStatement} from '../store/database.ts'
 import {listFilesBelow} from '../store/files.ts'
 import {listFiles, readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {parseAsked, readOptions, renderAction, renderBlock, underHeading} from './blocks.ts'
-import {type Block, isDollars, isNumeric, objectsOf, renderMeant} from './cells.ts'
+import {DRAWN, parseAsked, readOptions, renderAction, renderBlock, underHeading} from './blocks.ts'
+import {type Block, isDollars, isNumeric, listShown, objectsOf, renderMeant} from './cells.ts'
 import {type DayNote, dayNote, isOfTime} from './chart.ts'
-import {capitalised, count, linked, pageOf} from './figures.ts'
+import {capitalised, count, LONGEST_ADDRESS, linked, pageOf} from './figures.ts'
 import {addressOf, addressOfPart, hidden, ofAllDeals, parseAddress, parseFilter, without} from './filter.ts'
 import {Html, html} from './html.ts'
 import {queriesOf} from './reader.ts'
@@ -394,7 +394,10 @@ async function answerBlock(
   const isWhole = options.deals === 'all'
   const read = (sql: string) => ask({sql, params, isWhole, most: most + 1})
   try {
-    if (shape === 'deals') return (await renderListed(text, read, view, options, note)) ?? tell(NO_LIST)
+    const downloads = (sql: string, block: Block, isOfAll = view.ask === view.askAsPerson) =>
+      isOfAll && block.rows.length > 0 && renderDownloads(fillIn(sql, params), block, view, isWhole)
+    if (shape === 'deals')
+      return (await renderListed(text, read, view, {options, note, downloads})) ?? tell(NO_LIST)
     const {columns, rows} = await read(text)
     note(rows.length)
     if (shape === 'pages') return html`${renderPages(query, Number(rows[0]?.[0]), Number(rows[0]?.[1]))}`
@@ -407,8 +410,9 @@ async function answerBlock(
     const linkTo = linkOf(isWhole ? {...view, filter: ofAllDeals(filter)} : view)
     const notes = isOfTime(shape) ? await listDayNotes(view) : []
     const around = {linkTo, options, notes, tell, ...(isMail && {mostOfMail: MOST_OF_MAIL})}
-    const shown = renderBlock({columns, rows: rows.slice(0, most)}, shape, around)
-    return html`${shown}${options.range !== undefined && renderRange(query, options.range, rows.length > 1)}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the attachment has more'}.</p>`}`
+    const block = {columns, rows: rows.slice(0, most)}
+    const shown = renderBlock(block, shape, around)
+    return html`${shown}${DOWNLOADED.includes(shape) && downloads(text, block)}${options.range !== undefined && renderRange(query, options.range, rows.length > 1)}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the attachment has more'}.</p>`}`
   } catch (error) {
     const {problem} = explainError(error)
     const {as_of} = view.release?.manifest ?? {}
@@ -418,6 +422,38 @@ async function answerBlock(
       `\n\nThe release of ${as_of} has no such table. Once a model or seed makes it, \`loantape build --as-of ${as_of}\` brings it there; \`needs=\` leaves the block out without it.`
     return tell(`${problem}${hint || ''}`, Number(/^LINE (\d+): /m.exec(problem)?.[1] ?? 0))
   }
+}
+
+const DOWNLOADED: readonly string[] = ['table', 'matrix', 'map', 'limits', ...DRAWN]
+
+/** Values in place of parameters, outside texts and comments: whoever has the address needs no others. */
+const fillIn = (sql: string, params: Record<string, string>) =>
+  sql.replaceAll(/'[^']*'|"[^"]*"|--[^\n]*|\/\*.*?\*\/|\$(\w+)/gs, (text, name?: string) => {
+    if (name === undefined) return text
+    return Object.hasOwn(params, name) ? quoteLiteral(params[name] ?? '') : 'null'
+  })
+
+/** Of the rows without totals, and without what stands beside columns or within them. */
+function renderDownloads(sql: string, block: Block, view: Shown, isWhole: boolean): Html | false {
+  if (view.askAsPerson === undefined || view.isFile) return false
+  const kept = listShown(block).filter(({type}) => !/^STRUCT|\]$/.test(type))
+  const names = block.columns.map(({name}) => name)
+  const left = names.filter((name) => kept.every((column) => column.name !== name))
+  const where = left.includes('is_total') ? ' where coalesce(cast(is_total as integer), 0) = 0' : ''
+  const q =
+    left.length === 0
+      ? sql
+      : `select * exclude (${left.map(quoteName).join(', ')}) from (${trimStatement(sql)}\n)${where}`
+  const filter = isWhole ? ofAllDeals(view.filter) : view.filter
+  const links = [
+    ['CSV', addressOf('/data/query.csv', filter, {q})],
+    ['XLSX', addressOf('/data/query.xlsx', filter, {q})],
+    ['SQL', addressOf('/sql', filter, {q})],
+  ] as const
+  return (
+    q.length < LONGEST_ADDRESS &&
+    html`<p class="downloads small">${links.map(([name, href]) => html`${linked(name, href)} `)}</p>`
+  )
 }
 
 const DAY_NOTES = {
@@ -492,8 +528,15 @@ async function renderListed(
   sql: string,
   read: (sql: string) => Promise<Block>,
   view: Shown,
-  options: Readonly<Record<string, string>>,
-  note: (rows: number) => void,
+  {
+    options,
+    note,
+    downloads,
+  }: {
+    options: Readonly<Record<string, string>>
+    note: (rows: number) => void
+    downloads: (sql: string, block: Block, isOfAll: boolean) => Html | false
+  },
 ): Promise<Html | undefined> {
   const {query, isFile, isMail} = view
   const perPage = isMail ? MOST_OF_MAIL : isFile ? MOST_ROWS : PER_PAGE
@@ -530,11 +573,12 @@ async function renderListed(
       ? placed
       : `(select listed.*, property_address from ${placed} as listed
           left join (select deal_id, property_address from ${addresses}) as deal on deal.deal_id = listed.deal_id)`
+  const order = `order by ${sort.key} ${sort.isDown ? 'desc' : 'asc'} nulls last, deal_id ${has('day') ? ', day' : ''}`
   const listed = await read(
     `select * exclude (${quoteName(PLACE)}) ${hasAddress ? 'replace (brief(property_address) as property_address)' : ''}
      from (
        from ${beside}
-       order by ${sort.key} ${sort.isDown ? 'desc' : 'asc'} nulls last, deal_id ${has('day') ? ', day' : ''}
+       ${order}
        limit ${perPage} offset ${(page - 1) * perPage}
      )`,
   )
@@ -549,5 +593,6 @@ async function renderListed(
   const shown = html`<p class="muted" id="total">${String(sum)}</p>
 ${listed.rows.length === 0 ? html`<p class="empty">${empty}</p>` : renderMeant(listed, linkOf(view), titleOf)}
 ${isFile ? Number(rows) > perPage && html`<p class="muted small">The first ${count(perPage)} of ${count(Number(rows))}${isMail && '; the attachment has more'}.</p>` : renderPages(query, Number(rows), perPage)}`
-  return underHeading(shown, options, listed.rows.length === 0)
+  const whole = `select * exclude (${quoteName(PLACE)}) from ${beside} ${order}`
+  return underHeading(html`${shown}${downloads(whole, listed, true)}`, options, listed.rows.length === 0)
 }

@@ -78,6 +78,7 @@ const own = lab.beside.use(
     ),
     'pages/listed.md': `[Again](?page=2), [there](#there), [out](https://example.com)\n\n## There\n\n${block('deals', `select 'deal_' || range as deal_id, 1.00::decimal(18, 2) as amount from range(1200)`)}${block('pages', 'select 120, 50')}`,
     'pages/twice.md': `${block('deals', `select 'deal_' || range % 2 as deal_id, 1.50 as amount from range(3)`)}${block('deals heading="Hidden" empty=""', `select 'a' as deal_id, 1.50 as amount where false`).replace('sql', 'SQL')}${block('records', "select 'one' as name, [{deal_id: 'deal_000001', amount: 1}] as deals_rows")}`,
+    'pages/asked.md': block('table', `select $show as a, '$show' as b, /* $show */ $none as c -- $show`),
     'pages/state/runs.md': '## Ours\n',
     'pages/held.md': `# Held\n\n${block('text name=said', "select 'said by ' || coalesce($show, $constructor, 'nobody') as words")}`,
     'pages/holding.md': `# Holding\n\n${['parts/figures', 'held', 'holding', 'nowhere', 'parts/findings'].map((name) => `${FENCE}page ${name}\n${FENCE}\n`).join('\n')}`,
@@ -207,6 +208,31 @@ test('the text of a digest has a line for each sentence, fact, heading and entry
     ],
     ...['–', 'a sentence', 'State · open', 'TX · 3', 'Deals: 7', 'State · Deals', 'TX · 3'],
   ])
+})
+
+test('what a page shows is downloaded as it is shown, without totals and links, with its parameters and filters', async () => {
+  const download = async (page: string, at: number) => {
+    const links = [...page.matchAll(/href="([^"]*\/data\/query\.csv\?[^"]*)"/g)].map(([, href]) =>
+      textOf(href ?? ''),
+    )
+    return await (await side.get(links.at(at)?.replaceAll('&amp;', '&') ?? '')).text()
+  }
+  expect(await download(more, 0)).toBe('where_name,amount,deals,closing\nFL,0.01,1,0\nTX,1400000.00,4,0\n')
+  expect(await download(await read('/pages/more?state=FL'), 0)).toBe(
+    'where_name,amount,deals,closing\nFL,0.01,1,0\n',
+  )
+  expect(await download(await read('/pages/more?state=FL'), 1), 'of all deals').toBe('deals\n5\n')
+  const asked = await read("/pages/asked?show=it's")
+  expect(await download(asked, 0)).toBe(`a,b,c\nit's,$show,\n`)
+  const listed = (await download(await read('/pages/written?sort=-amount'), 0)).split('\n')
+  expect(listed.slice(0, 2)).toEqual([
+    'deal_id,amount,term,x,property_address',
+    'deal_119,119.00,0,order by,',
+  ])
+  expect(listed).toHaveLength(122)
+  expect(await download(await read('/deals?state=FL'), 0)).toMatch(/^deal_id,.*\ndeal_000005,0\.01,/)
+  const {text} = await renderReport(requireRelease(lab.folder), {...lab.config, sqlDir: own.path}, 'more')
+  expect(text).not.toContain('/data/')
 })
 
 test('amounts are exact, and rounded only if a note gives the exact ones', async () => {
