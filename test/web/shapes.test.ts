@@ -56,6 +56,7 @@ const own = lab.beside.use(
       'number',
       `select 5 as deals, change_since(5, 0, 'never') as deals_note, 0.62 as a_ratio, change_since(0.62::double, 0.6, 'then') as a_ratio_note, [1, null, 3] as deals_line, 90071992547409.93::decimal(38, 2) as much, change_since(90071992547409.93::decimal(38, 2), 90071992547409.92::decimal(38, 2), 'a cent') as much_note, 1 as same, change_since(1, 1, 'ever') as same_note, 3 as less, change_since(3, 4, 'then') as less_note`,
     )}`,
+    'pages/quarters.md': block('bar', `select 'Quarter ' || range as q, 1 as n from range(16)`),
     'pages/numbers.md': `# Numbers\n\n${block(
       'facts',
       `select 42151820.1680::decimal(18, 4) as units, -1234567.891::double as mean, 0.5::float as small, 1e300 as huge, 2026.5::double as term, 10.375::decimal(6, 3) as coupon_pct, 7.0 as "note rate_pct", 5.0625::double as yield_pct, 33.3333::double as roll_rate_pct, 12.3456 as corporate_pct, 66.6667::double as share_pct, 2026 as a_year`,
@@ -182,6 +183,18 @@ test('months and days are those that SQL counted, in a table and in a chart', as
   )
   expect(await page.locator('figure.chart').getAttribute('data-range')).toBe('day')
   expect(await page.locator('figure.chart').getAttribute('data-option')).toContain('"2026-02-01"')
+})
+
+test('names of narrow bars do not lie over each other on a phone', async () => {
+  const {page} = await openPage(`${side.url}/pages/quarters`, {viewport: {width: 390, height: 800}})
+  await page.locator('figure.chart > [role=img] > div svg').waitFor()
+  const apart = (await page.evaluate(`(() => {
+    const names = [...document.querySelectorAll('figure.chart text')].filter((text) => /^Quarter/.test(text.textContent))
+    const places = names.map((name) => name.getScreenCTM())
+    return places.slice(1).map(({a, b, e}, index) => Math.abs((e - places[index].e) * b) / Math.hypot(a, b))
+  })()`)) as number[]
+  expect(apart).toHaveLength(15)
+  expect(Math.min(...apart)).toBeGreaterThan(12)
 })
 
 test('what is shaded can be read, by day and by night', async () => {

@@ -204,7 +204,9 @@ if (figures.length > 0) {
     chart.setOption(option)
     const {data, axisLabel} = option.xAxis
     const fit = (width = drawing.clientWidth) => {
-      const rotate = width < 110 * data.length + 104 ? 35 : 0
+      const perName = (width - 104) / data.length
+      // Turned by less, names of narrow bars lie over each other.
+      const rotate = perName >= 110 ? 0 : perName >= 24 ? 35 : 90
       chart.resize({width})
       if (axisLabel.interval === 0) chart.setOption({xAxis: {axisLabel: {rotate}}})
       chart.getZr().flush()
