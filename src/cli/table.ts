@@ -2,10 +2,10 @@ import type {TiedTerm} from '../accounting/profiles.ts'
 import {groupThousands} from '../core/money.ts'
 import {escapeLineEnds} from '../core/text.ts'
 
-/** Otherwise text of the source could control the terminal. Line ends stay. */
+/** Otherwise text of the source could control the terminal. Line ends and tabs, which errors of the engine have, stay. */
 export function escapeControls(text: string): string {
   return text.replace(
-    /[[\p{Cc}\p{Bidi_Control}]--\n]/gv,
+    /[[\p{Cc}\p{Bidi_Control}]--[\n\t]]/gv,
     (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, '0')}`,
   )
 }

@@ -37,7 +37,7 @@ export const listSome = (names: readonly string[]): string =>
   [...names.slice(0, 3), ...(names.length > 3 ? ['…'] : [])].join(', ')
 
 /** Writes line ends as `\\n`, so that a foreign text stays on one line. */
-export const escapeLineEnds = (text: string): string => text.replaceAll('\n', '\\n')
+export const escapeLineEnds = (text: string): string => text.replaceAll('\n', '\\n').replaceAll('\t', '\\t')
 
 export function shorten(text: string): string {
   return text.length > 80 ? `${text.slice(0, 79)}…` : text
