@@ -474,7 +474,7 @@ test.each<[what: string, exit_code: number, graceMinutes: number, expected: numb
 ])('a failed run is tried again for %s', async (_, exit_code, graceMinutes, expected) => {
   const scheduler = aRun([aJob({graceMinutes})], openStateAt(':memory:'))
   const again: number[] = []
-  for (let minute = 1; minute <= 200; minute += 1) {
+  for (let minute = 1; minute <= 120; minute += 1) {
     if (scheduler.current()) await failEarly(scheduler, exit_code, 'loantape: No. [SOURCE_FAILING]')
     else scheduler.watch(1)
     if (scheduler.current()) again.push(minute)

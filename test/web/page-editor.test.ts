@@ -6,10 +6,10 @@ import {z} from 'zod'
 import {backUp, restoreBackup} from '../../src/record/backup.ts'
 import {createLab, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-import {basic, block, listProcesses, OPERATOR, openPage, serveLab, VIEWER} from './side.ts'
+import {basic, block, listProcesses, OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
 const lab = await useLab({
-  tables: 'all',
+  tables: PAGE_TABLES,
   deals: someDeals(4, {status: 'funded'}),
   releasedAt: '2026-03-02T23:30:00-05:00',
 })

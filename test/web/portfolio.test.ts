@@ -2,10 +2,10 @@ import {expect, test} from 'vitest'
 import {aDeal} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {serveLab, textOf} from './side.ts'
+import {PAGE_TABLES, serveLab, textOf} from './side.ts'
 
 const id = (number: number) => `deal_00000${number}`
-const lab = await useLab({tables: 'all'})
+const lab = await useLab({tables: `${PAGE_TABLES} +core.borrower`})
 const {store} = lab.service
 store.insert(
   [100n, 40n, 60n].map((dollars, index) =>

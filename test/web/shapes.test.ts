@@ -2,7 +2,7 @@ import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-import {block, openPage, serveLab} from './side.ts'
+import {block, openPage, PAGE_TABLES, serveLab} from './side.ts'
 
 const PROGRAMS: Record<string, string> = {
   deal_000001: 'bridge_12mo',
@@ -29,7 +29,7 @@ const PARTS = {
   ended: ['paid_off'],
 }
 
-const lab = await useLab({tables: 'all'})
+const lab = await useLab({tables: PAGE_TABLES})
 const {store} = lab.service
 for (const [day, book] of WALKS) {
   for (const [id, [status, loan_amount_cents]] of Object.entries(book)) {
