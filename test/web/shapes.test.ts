@@ -121,6 +121,8 @@ test('a day of which nothing is known is named as such, and no other figure stan
   expect(await side.readText('/?against=2026-03-04-000000000000')).toContain(
     'nothing known of release 2026-03-04-000000000000',
   )
+  // On the day before, this program had no loan-to-value, which is known.
+  expect(await side.readText('/?loan_program=fix_and_flip')).not.toContain('nothing known of')
   expect(await side.readText('/')).toContain('since 2026-03-03')
   // An address cannot say what is compared.
   const said = encodeURIComponent('{"since": "1999", "open": "5", "funded": "5", "pipeline": "5"}')
