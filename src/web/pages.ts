@@ -110,7 +110,13 @@ function readPage({name, path}: {name: string; path: string}, given?: string): P
     }
   } catch (error) {
     if (error instanceof YAMLParseError)
-      tell((error.linePos?.[0].line ?? 0) + 1, error.message.split(' at line ')[0] ?? '')
+      tell(
+        (error.linePos?.[0].line ?? 0) + 1,
+        (error.message.split(' at line ')[0] ?? '').replace(
+          /^Nested mappings.*/,
+          'a second colon: a text that has one stands in quotes',
+        ),
+      )
     else tell(1, explainError(error).problem)
   }
   return page

@@ -175,7 +175,7 @@ test('viewers neither see nor edit what is for operators, and are told what they
   expect(await guarded.read('/pages/odd', OPERATOR)).toMatch(
     /odd\.md, line 3: &#39;for: oprators.*odd\.md, line 4: &#39;colour: red/s,
   )
-  expect(await guarded.read('/pages/broken', OPERATOR)).toContain('pages/broken.md, line 2: ')
+  expect(await guarded.read('/pages/broken', OPERATOR)).toContain('pages/broken.md, line 2: a second colon: ')
   const shown = await guarded.read('/pages/deals', VIEWER)
   expect(shown).toContain('Table &#39;core.deal&#39;, which is needed here, is not for viewers.')
   expect(shown).not.toMatch(/class="failed"|\/edit/)
