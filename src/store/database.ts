@@ -1,5 +1,5 @@
 import {addAbortListener} from 'node:events'
-import {statSync} from 'node:fs'
+import {closeSync, openSync, readSync, statSync} from 'node:fs'
 import {availableParallelism, totalmem} from 'node:os'
 import {setImmediate as nextTurn} from 'node:timers/promises'
 import {setFlagsFromString} from 'node:v8'
@@ -95,7 +95,7 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
   }
   try {
     for (let lane = 0; lane < (options.lanes ?? 1); lane += 1) {
-      lanes.push(createLane(await instance.connect(), lanes))
+      lanes.push(createLane(instance, await instance.connect(), lanes))
     }
     const [first] = lanes as [Database]
     await first.run(`set threads = ${threads}`)
@@ -155,20 +155,55 @@ async function renew(instance: DuckDBInstance): Promise<boolean> {
   }
 }
 
-/** @throws UnexpectedError `WAREHOUSE_UNREADABLE` if the engine finds a warehouse file cut off; otherwise the cause */
-function explainDamage(cause: unknown): never {
-  const words = messageOf(cause)
-  const [, file] = /read enough bytes from file "([^"]*warehouse\.duckdb)"/.exec(words) ?? []
+/** @throws UnexpectedError `WAREHOUSE_UNREADABLE`, `RELEASE_DAMAGED` if a file is cut off or changed; otherwise the cause */
+async function explainDamage(instance: DuckDBInstance, cause: unknown): Promise<never> {
+  const [words = ''] = messageOf(cause).split('\n')
+  const [, cut] = /read enough bytes from file "([^"]*warehouse\.duckdb)"/.exec(words) ?? []
+  const file = cut ?? (await findChanged(instance, words))
   if (file === undefined) throw cause
-  throw newError('WAREHOUSE_UNREADABLE', `File '${file}' is cut off: ${words.split('\n')[0]}.`, {cause})
+  const problem = `File '${file}' is ${cut ? 'cut off' : 'damaged'}: ${words}.`
+  if (/\/(warehouse|history)\.duckdb/.test(file)) throw newError('WAREHOUSE_UNREADABLE', problem, {cause})
+  const next = 'Remove the folder of that file and run `loantape build`, which makes it again.'
+  throw newError('RELEASE_DAMAGED', problem, {next, cause})
+}
+
+/** Finds the attached file of which the engine says that a block has another checksum than the one at its beginning. */
+async function findChanged(instance: DuckDBInstance, words: string): Promise<string | undefined> {
+  const [, checksum, place] = /stored checksum (\d+) in block at location (\d+)/.exec(words) ?? []
+  if (checksum === undefined) return undefined
+  // Not the connection that failed: its transaction is at an end.
+  const connection = await instance.connect()
+  try {
+    const found = await connection.runAndReadAll('select path from duckdb_databases() where path is not null')
+    const paths = found.getRowsJS().map(([path]) => String(path))
+    return paths.find((path) => readNumber(path, Number(place)) === BigInt(checksum))
+  } finally {
+    connection.closeSync()
+  }
+}
+
+function readNumber(path: string, at: number): bigint {
+  const bytes = Buffer.alloc(8)
+  const file = openSync(path, 'r')
+  try {
+    readSync(file, bytes, 0, bytes.length, at)
+    return bytes.readBigUInt64LE()
+  } finally {
+    closeSync(file)
+  }
 }
 
 /** Disposing it closes only this connection. */
-function createLane(connection: DuckDBConnection, lanes: readonly Database[]): Database {
+function createLane(
+  instance: DuckDBInstance,
+  connection: DuckDBConnection,
+  lanes: readonly Database[],
+): Database {
+  const explain = (cause: unknown) => explainDamage(instance, cause)
   // The work that closing must wait for: closing during a statement crashes the process.
   let underWay: Promise<unknown> = Promise.resolve()
   const execute = (sql: string, params?: Params) => {
-    const work = connection.run(sql, params).catch(explainDamage)
+    const work = connection.run(sql, params).catch(explain)
     underWay = Promise.allSettled([underWay, work])
     return work
   }
@@ -182,7 +217,11 @@ function createLane(connection: DuckDBConnection, lanes: readonly Database[]): D
     async *stream(sql) {
       const work = connection.stream(sql)
       underWay = Promise.allSettled([underWay, work])
-      yield* (await work).yieldRowsJson()
+      try {
+        yield* (await work).yieldRowsJson()
+      } catch (error) {
+        await explain(error)
+      }
     },
     async [Symbol.asyncDispose]() {
       await underWay

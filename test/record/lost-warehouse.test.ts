@@ -18,7 +18,7 @@ import {bringUpToDate} from '../../src/record/bring-up-to-date.ts'
 import {changeTape, listTapes} from '../../src/store/recorded.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {openWarehouse} from '../../src/store/warehouse.ts'
+import {openHistory, openWarehouse} from '../../src/store/warehouse.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {listTapeFiles, openTapes} from '../../src/sync/tapes.ts'
 import {DAY_1, DAY_2, DAY_3, DAY_4, failureOf, someDeals, startProcess} from '../support/lab.ts'
@@ -111,12 +111,29 @@ async function exportDeals(): Promise<string> {
   return readFileSync(join(lab.folder.exports, 'csv', batch!, 'manifest.json'), 'utf8')
 }
 
-test.each<[string, (path: string) => void]>([
+/** Changes a byte of each block that the engine does not read when it opens the file. */
+async function changeBlocks(path: string): Promise<void> {
+  const [header, block] = [3 * 4096, 65_536]
+  for (let at = header + block / 2; at < statSync(path).size; at += block) {
+    const bytes = readFileSync(path)
+    const changed = Buffer.from(bytes)
+    changed[at]! ^= 1
+    writeFileSync(path, changed)
+    const isOpened = await openHistory(lab.folder).then(
+      (history) => history[Symbol.asyncDispose]().then(() => true),
+      () => false,
+    )
+    if (!isOpened) writeFileSync(path, bytes)
+  }
+}
+
+test.each<[string, (path: string) => void | Promise<void>]>([
+  ['a changed', changeBlocks],
   ['a truncated', (path) => truncateSync(path, statSync(path).size - 300)],
   ['a foreign', (path) => writeFileSync(path, 'this is no database '.repeat(1000))],
 ])('%s warehouse is named, kept, and rebuilt from the tapes', async (_kind, damage) => {
   const before = await listSettles()
-  damage(lab.folder.warehouse)
+  await damage(lab.folder.warehouse)
   const damaged = readFileSync(lab.folder.warehouse)
   const failure = await failureOf(lab.walk(DAY_2))
   expect(failure).toMatchObject({code: 'WAREHOUSE_UNREADABLE', exitCode: 1})
