@@ -6,7 +6,7 @@ import {closeWords, codeOf, explainError, messageOf, newError} from '../core/err
 import {dataFolderAt} from '../store/data-folder.ts'
 import {type Database, requireOneStatement, withinLimits} from '../store/database.ts'
 import {writeFileAtomically} from '../store/files.ts'
-import {openForQuestions} from '../store/release.ts'
+import {findReleaseDamage, openForQuestions} from '../store/release.ts'
 import {readTables, type TableColumn} from '../store/sql.ts'
 import {does, type Invocation, type ReleaseOptions, requireAskedRelease} from './command.ts'
 import type {Cli} from './context.ts'
@@ -84,7 +84,8 @@ async function runQuery(connection: Database['connection'], sql: string) {
     const words = messageOf(cause)
     const tooLarge = 'Query stopped: it needs more memory than this machine or LOANTAPE_MEMORY_MB allows.'
     if (/^Out of Memory Error/i.test(words)) throw newError('QUERY_MEMORY', tooLarge, {cause})
-    throw newError('QUERY_FAILED', `Query refused: ${closeWords(words)}${hintQuotes(sql, words)}`, {cause})
+    const refused = `Query refused: ${closeWords(words)}${hintQuotes(sql, words)}`
+    throw findReleaseDamage(cause) ?? newError('QUERY_FAILED', refused, {cause})
   }
 }
 

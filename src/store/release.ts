@@ -279,6 +279,14 @@ export async function openRelease({dir, database}: Release): Promise<Database> {
   return db
 }
 
+/** A block of an open release that was changed, which the engine only finds when it reads it. */
+export function findReleaseDamage(error: unknown): LoantapeError | undefined {
+  const [words = ''] = messageOf(error).split('\n')
+  if (!words.startsWith('IO Error: Corrupt')) return undefined
+  const problem = `Database of the release cannot be read: ${closeWords(words)}`
+  return newError('RELEASE_DAMAGED', problem, {next: RELEASE_NEXT, cause: error})
+}
+
 /** Opens a release for statements that people type; they can reach nothing outside the release. */
 export async function openForQuestions(release: Release, options: QuestionOptions = {}): Promise<Database> {
   const {memoryMb, withWork, spillDir, file} = options

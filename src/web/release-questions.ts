@@ -5,7 +5,13 @@ import {z} from 'zod'
 import {closeWords, codeOf, findMachineFault, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {buildLines, buildSafeRows} from '../export/csv.ts'
 import {type Database, giveBackMemory, quoteLiteral, quoteName, trimStatement} from '../store/database.ts'
-import {openForQuestions, type ReleaseModel, readRelease, readReleaseModels} from '../store/release.ts'
+import {
+  findReleaseDamage,
+  openForQuestions,
+  type ReleaseModel,
+  readRelease,
+  readReleaseModels,
+} from '../store/release.ts'
 import {readColumns, type TableColumn} from '../store/sql.ts'
 import {createDealSet, type DealSet} from './deal-set.ts'
 import {isForViewers} from './filter.ts'
@@ -272,7 +278,8 @@ async function answer(question: Promise<Rows>, file?: string): Promise<Rows> {
     return await Promise.race([question, tooMuch])
   } catch (error) {
     // The engine's other errors quote the question, which may hold any words.
-    const fault = /^(IO Error|E[A-Z]+:)/.test(messageOf(error)) ? findMachineFault(error) : error
+    const isOfFile = /^(IO Error|E[A-Z]+:)/.test(messageOf(error))
+    const fault = isOfFile ? (findReleaseDamage(error) ?? findMachineFault(error)) : error
     if (IS_NOT_ITS_OWN.test(codeOf(fault))) throw fault
     throw newError('QUERY_FAILED', `Query refused: ${closeWords(wordFailure(error))}`)
   } finally {

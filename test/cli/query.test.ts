@@ -3,8 +3,9 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {stripVTControlCharacters} from 'node:util'
 import {expect, test} from 'vitest'
+import {requireRelease} from '../../src/store/release.ts'
 import {runCommand} from '../support/command.ts'
-import {FEW_TABLES, readLines} from '../support/data.ts'
+import {changeBlocks, FEW_TABLES, readLines} from '../support/data.ts'
 import {aDeal, DAY_1, MAIN, type Started, startProcess} from '../support/lab.ts'
 import {changeRecords, useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
@@ -213,4 +214,13 @@ test('statements span several lines and are completed, corrected, cleared and re
 
 test('off a terminal it points to `query`', async () => {
   await expectRefused(lab.run(['sql', '--json']), 'USAGE', '`loantape query -`')
+})
+
+test('a query of a release whose file was changed says how to make that again', async () => {
+  const {database} = requireRelease(lab.folder)
+  const whole = readFileSync(database)
+  await changeBlocks(database)
+  const asked = lab.run(['query', 'from core.deal', '--json'])
+  await expectRefused(asked, 'RELEASE_DAMAGED', 'Remove the release folder', 1)
+  writeFileSync(database, whole)
 })

@@ -18,9 +18,10 @@ import {bringUpToDate} from '../../src/record/bring-up-to-date.ts'
 import {changeTape, listTapes} from '../../src/store/recorded.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {openHistory, openWarehouse} from '../../src/store/warehouse.ts'
+import {openWarehouse} from '../../src/store/warehouse.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {listTapeFiles, openTapes} from '../../src/sync/tapes.ts'
+import {changeBlocks} from '../support/data.ts'
 import {DAY_1, DAY_2, DAY_3, DAY_4, failureOf, someDeals, startProcess} from '../support/lab.ts'
 import {dyingAt, useLab} from '../support/set-up.ts'
 
@@ -109,22 +110,6 @@ async function exportDeals(): Promise<string> {
   await succeed('export', 'csv')
   const [batch] = readdirSync(join(lab.folder.exports, 'csv')).filter((name) => !name.startsWith('.'))
   return readFileSync(join(lab.folder.exports, 'csv', batch!, 'manifest.json'), 'utf8')
-}
-
-/** Changes a byte of each block that the engine does not read when it opens the file. */
-async function changeBlocks(path: string): Promise<void> {
-  const [header, block] = [3 * 4096, 65_536]
-  for (let at = header + block / 2; at < statSync(path).size; at += block) {
-    const bytes = readFileSync(path)
-    const changed = Buffer.from(bytes)
-    changed[at]! ^= 1
-    writeFileSync(path, changed)
-    const isOpened = await openHistory(lab.folder).then(
-      (history) => history[Symbol.asyncDispose]().then(() => true),
-      () => false,
-    )
-    if (!isOpened) writeFileSync(path, bytes)
-  }
 }
 
 test.each<[string, (path: string) => void | Promise<void>]>([

@@ -1,4 +1,4 @@
-import {chmodSync, mkdtempDisposableSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {chmodSync, mkdtempDisposableSync, readdirSync, readFileSync, statSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join, relative} from 'node:path'
 import {z} from 'zod'
@@ -6,6 +6,7 @@ import {realClock} from '../../src/core/clock.ts'
 import {createSilentLog} from '../../src/core/log.ts'
 import type {World} from '../../src/core/types.ts'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
+import {openDatabase} from '../../src/store/database.ts'
 
 /** The minimum a release needs: most tests read only its manifest. */
 export const LEAST_TABLES = '+core.deal_history +mart.run'
@@ -41,6 +42,22 @@ export function flipBit(path: string, at?: number): Buffer {
   chmodSync(path, 0o600)
   writeFileSync(path, bytes)
   return bytes
+}
+
+/** Changes a byte of each block that the engine does not read when it opens a database file. */
+export async function changeBlocks(path: string): Promise<void> {
+  const [header, block] = [3 * 4096, 65_536]
+  chmodSync(path, 0o600)
+  for (let at = header + block / 2; at < statSync(path).size; at += block) {
+    const bytes = readFileSync(path)
+    flipBit(path, at)
+    const opened = openDatabase({attach: [{path, alias: 'changed', readOnly: true}]})
+    const isOpened = await opened.then(
+      (db) => db[Symbol.asyncDispose]().then(() => true),
+      () => false,
+    )
+    if (!isOpened) writeFileSync(path, bytes)
+  }
 }
 
 /** Reads the manifest of a release, a batch or a backup. */
