@@ -103,7 +103,8 @@ bounded as (
     on quarantined.deal_id = starts.deal_id and quarantined.position = starts.position
 ),
 
--- Every complete walk before that bound showed the deal as it was, or showed no such deal. The walk that stored the
+-- Every complete walk before that bound showed the deal as it was, or showed no such deal; of one with an id that could not be
+-- read this is taken for granted. The walk that stored the
 -- bound may have ended before it, when the deal's own page was fetched last. Many deals share a bound.
 by_end as (
   select
