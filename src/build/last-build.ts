@@ -1,4 +1,4 @@
-import {constants, existsSync, mkdirSync, readFileSync} from 'node:fs'
+import {constants, existsSync, readFileSync} from 'node:fs'
 import {chmod, copyFile} from 'node:fs/promises'
 import {join} from 'node:path'
 import {z} from 'zod'
@@ -9,7 +9,7 @@ import {parseJson} from '../core/json.ts'
 import type {Model, Moment} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
-import {stampOf, writeFileAtomically} from '../store/files.ts'
+import {createFolder, stampOf, writeFileAtomically} from '../store/files.ts'
 import {momentOf, readHistoryId} from '../store/moment.ts'
 import {
   databasesOf,
@@ -50,7 +50,7 @@ export function noteLastBuild(
   last: Omit<LastBuild, 'files'>,
   files: ReleaseDatabases,
 ): void {
-  mkdirSync(cache, {recursive: true, mode: 0o700})
+  createFolder(cache)
   writeFileAtomically(lastBuild, JSON.stringify({...last, files: stampOf(files.database, files.work)}))
 }
 

@@ -1,14 +1,5 @@
 import {createHmac, hkdfSync, randomUUID} from 'node:crypto'
-import {
-  constants,
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-} from 'node:fs'
+import {constants, copyFileSync, existsSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
 import {basename, dirname, join, relative, resolve} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {setImmediate as nextTurn} from 'node:timers/promises'
@@ -34,6 +25,7 @@ import {
 } from '../store/data-folder.ts'
 import {
   beginFolder,
+  createFolder,
   digestFile,
   findFileFault,
   listFilesBelow,
@@ -255,7 +247,7 @@ async function copyVerified(from: string, to: string, copies = 3): Promise<strin
   // Reading a pipe might never end.
   if (!statSync(from, {throwIfNoEntry: false})?.isFile())
     throw newError('BACKUP_DIFFERS', `'${from}': expected a file to copy.`, {next: MOVE_AWAY})
-  mkdirSync(dirname(to), {recursive: true, mode: 0o700})
+  createFolder(dirname(to))
   rmSync(to, {force: true})
   copyFileSync(from, to, constants.COPYFILE_FICLONE)
   // The copy has the mode of its original, which a download made readable by everybody.

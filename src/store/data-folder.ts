@@ -3,16 +3,16 @@ import {
   constants,
   existsSync,
   lstatSync,
-  mkdirSync,
   readdirSync,
   readFileSync,
   realpathSync,
   statSync,
 } from 'node:fs'
 import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
-import {codeOf, findMachineFault, newError, tolerate} from '../core/errors.ts'
+import {codeOf, findMachineFault, newError} from '../core/errors.ts'
 import {readProcessStart} from '../core/process.ts'
 import {ENV_FILE} from '../core/settings.ts'
+import {createFolder} from './files.ts'
 
 export type DataFolder = ReturnType<typeof dataFolderAt>
 
@@ -160,13 +160,6 @@ function followLinks(path: string): string {
   if (existsSync(whole)) return realpathSync(whole)
   const parent = dirname(whole)
   return parent === whole ? whole : join(followLinks(parent), basename(whole))
-}
-
-/** Does `mkdir -p`. Node's own never returns if the system answers ENOENT, as /proc does. */
-function createFolder(path: string): void {
-  if (existsSync(path)) return
-  createFolder(dirname(path))
-  tolerate(['EEXIST'], () => mkdirSync(path, {mode: 0o700}))
 }
 
 /** Returns the absolute path. @throws ConfigError `OUT_PLACE` if it lies within the data folder or is not empty */

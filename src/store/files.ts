@@ -132,6 +132,16 @@ function findBadByte(bytes: Buffer, text: string): string {
   return `byte 0x${bytes[at]?.toString(16).toUpperCase()} at ${lines.length}:${(lines.at(-1)?.length ?? 0) + 1}`
 }
 
+/**
+ * Does `mkdir -p`, for this user alone. Node's own says ENOENT where a disk has turned read-only, and never returns if the system
+ * answers ENOENT, as /proc does.
+ */
+export function createFolder(path: string): void {
+  if (existsSync(path)) return
+  createFolder(dirname(path))
+  tolerate(['EEXIST'], () => mkdirSync(path, {mode: 0o700}))
+}
+
 export function syncToDisk(path: string): void {
   const handle = openSync(path, 'r')
   try {
@@ -197,7 +207,7 @@ export function beginFolder(final: string) {
   const remove = () => {
     for (const path of [dir, aside]) rmSync(path, {recursive: true, force: true})
   }
-  mkdirSync(dir, {recursive: true, mode: 0o700})
+  createFolder(dir)
   return {
     dir,
     final,
@@ -251,7 +261,7 @@ export function linkOrMove(path: string, other: string): void {
  */
 export function writeNewKey(path: string): Buffer {
   const bytes = randomBytes(32)
-  mkdirSync(dirname(path), {recursive: true, mode: 0o700})
+  createFolder(dirname(path))
   const temporary = temporaryBeside(path)
   writeFileSync(temporary, `${bytes.toString('hex')}\n`, {mode: 0o600})
   syncToDisk(temporary)

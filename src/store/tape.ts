@@ -5,7 +5,6 @@ import {
   closeSync,
   fdatasyncSync,
   fstatSync,
-  mkdirSync,
   openSync,
   readSync,
   truncateSync,
@@ -18,7 +17,7 @@ import {z} from 'zod'
 import {messageOf, newError} from '../core/errors.ts'
 import {sliceJson} from '../core/json.ts'
 import {removeAbandoned, temporaryBeside, WRITING} from '../core/process.ts'
-import {digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
+import {createFolder, digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
 import type {TapeKey} from './tape-key.ts'
 
 const FRAME_KINDS = [
@@ -186,7 +185,7 @@ function unseal({header, read}: TapeFile, {number, from, to}: Group, key: TapeKe
 }
 
 export function createTape(path: string, key: TapeKey, folderId: string): TapeWriter {
-  mkdirSync(dirname(path), {recursive: true, mode: 0o700})
+  createFolder(dirname(path))
   const tapeId = `${folderId} ${randomBytes(8).toString('hex')}`
   writeFileSync(path, `loantape tape 1 ${key.fingerprint} ${tapeId}\n`, {mode: 0o600})
   syncToDisk(path)
@@ -206,7 +205,7 @@ export function writeWholeTape(
   using tape = createTape(temporary, key, folderId)
   for (const {frame, body} of lines) tape.add(frame, body)
   const written = tape.finish()
-  mkdirSync(dirname(path), {recursive: true, mode: 0o700})
+  createFolder(dirname(path))
   moveIntoPlace(temporary, path)
   return {...written, chain: tape.chain}
 }
