@@ -38,7 +38,7 @@ export interface ExportRequest extends Pick<BatchRequest, 'tables' | 'dialect' |
 }
 
 /**
- * Writes tables as one batch per profile, and of each journal what is new since its last export: none, one or two batches.
+ * Writes tables as one batch per profile, and of each journal what is new since its last export: the batches of {@link exportJournal}.
  * @throws ConfigError `UNKNOWN_NAME`, `PERIOD_…`, `ACCOUNTING_…`
  */
 export async function exportRelease(

@@ -1,4 +1,5 @@
 import {listPeriodEvents} from '../accounting/periods.ts'
+import {findJournalProfile} from '../accounting/profiles.ts'
 import {closePeriod} from '../books/close-period.ts'
 import {buildRelease} from '../build/build.ts'
 import {compareBuildsWhereDue} from '../build/compare-builds.ts'
@@ -132,13 +133,15 @@ async function runStep(
       const day = businessDateOf(instant, config)
       // When catching up, files are as of the day of the slot.
       const asOf = day < today ? day : undefined
+      const previous = previousMonthOf(dayOf(instant, job))
+      const journals = profiles.filter(findJournalProfile)
+      const result = await exportRelease(config, {profiles: journals, period: period && previous}, world)
       // Tables go with the journals of this run, which may be of months that earlier runs left out.
-      const months = [...batches.flatMap((batch) => batch.period ?? []), previousMonthOf(dayOf(instant, job))]
-      const moments =
-        period === 'previous' ? [...new Set(months)].map((month) => ({period: month})) : [{asOf}]
-      const result: BatchResult[] = []
+      const months = [...[...batches, ...result].flatMap((batch) => batch.period ?? []), previous]
+      const moments = period ? [...new Set(months)].map((month) => ({period: month})) : [{asOf}]
+      const others = profiles.filter((name) => !journals.includes(name))
       for (const moment of moments)
-        result.push(...(await exportRelease(config, {profiles, tables, dialect, ...moment}, world)))
+        result.push(...(await exportRelease(config, {profiles: others, tables, dialect, ...moment}, world)))
       const deliveries = targets && (await deliverBatches(config, {batches: result, targets}, world))
       return {do: step.do, result, ...(deliveries && {deliveries})}
     }

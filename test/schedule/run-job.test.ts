@@ -117,12 +117,15 @@ test('the month-end job makes up for a closed month that was not exported, with 
   await walkOn('2026-08-03', 'deal_000003', 'funded')
   await closePeriod(lab.config, {period: '2026-07'}, lab.createWorld('2026-08-20T12:00:00Z'))
   await lab.sync('2026-09-02T23:00:00Z')
+  // Xero begins with August, whatever QuickBooks made up for.
+  job.steps.splice(2, 0, {do: 'export', profiles: ['xero'], period: 'previous'})
   const {steps} = await runOn('2026-09-03')
   const written = (...months: string[]) =>
     months.map((month) => ({outcome: 'written', batch_id: expect.stringContaining(month)}))
   expect(steps).toMatchObject([
     {result: {outcome: 'closed', period: '2026-08'}},
     {result: written('2026-07-', '2026-08-')},
+    {result: written('2026-08-')},
     {result: written('2026-07-31', '2026-08-31')},
   ])
 })
