@@ -140,7 +140,7 @@ async function findSource(
   return {release, period: {period, isComplete: span.isComplete}}
 }
 
-/** Of a journal, delivers every batch of the month that a target lacks: together they are the journal. */
+/** Of a journal, delivers every batch that a target lacks of the month, or since the last one it took: they build on each other. */
 export async function deliverBatches(
   config: Config,
   request: {batches: readonly NamedBatch[]; targets: readonly string[]},
@@ -149,14 +149,22 @@ export async function deliverBatches(
   const folder = dataFolderAt(config.dataDir)
   using stateDb = openStateDb(folder.stateDb)
   const asked = request.batches.filter(({batch_id}) => batch_id !== '')
-  // Otherwise a failed delivery would be forgotten once its month has another batch.
-  const batches = asked.flatMap((batch) => {
-    const [issued] = listBatches(stateDb, {profile: batch.profile, batch_id: batch.batch_id})
-    if (!issued) return [batch]
-    const ofMonth = listBatches(stateDb, {profile: issued.profile, period: issued.period})
-    return ofMonth.map((one) => requireHandedOver(stateDb, folder, one, world))
-  })
   const targets = readTargets(config, request.targets)
+  const places = targets.map(({target}) => placeOf(target))
+  // Otherwise a failed delivery would be forgotten once its month, or a later one, has another batch.
+  const batches = asked.flatMap((batch) => {
+    const {profile} = batch
+    const [issued] = listBatches(stateDb, {profile, batch_id: batch.batch_id})
+    if (!issued) return [batch]
+    const all = listBatches(stateDb, {profile})
+    const last = places.map((place) =>
+      all.findLastIndex(({batch_id}) => listDeliveries(stateDb, batch_id).some((one) => one.place === place)),
+    )
+    const first = Math.min(...last.filter((index) => index >= 0))
+    return all
+      .filter(({period}, index) => period === issued.period || index >= first)
+      .map((one) => requireHandedOver(stateDb, folder, one, world))
+  })
   const deliver = (batch: NamedBatch, target: NamedTarget) => deliverBatch(stateDb, batch, target, world)
   const results = await sendToEach(batches, targets, deliver, world)
   const isAsked = ({profile, batch_id}: DeliveryResult) =>

@@ -112,3 +112,24 @@ test('a target that fails gets no later batch of that journal, and one that cann
   expect(await send()).toHaveLength(3)
   expect([...tried]).toEqual([first, second, third])
 })
+
+test('a batch of an earlier month that could not be delivered goes with the next month', async () => {
+  mkdirSync(inbox)
+  const send = async (day: string) =>
+    deliverBatches(
+      config,
+      {batches: await books.export('xero', '2026-02', day), targets: ['share']},
+      books.at(day),
+    )
+  await exportAndDeliver('2026-02-03')
+  await books.learnLate('2026-01-24', '2026-02-04', 'a', '110.00')
+  await walkOn('2026-02-05', 150)
+  rmSync(inbox, {recursive: true})
+  expect(await failureOf(send('2026-02-06'))).toMatchObject({code: 'TARGET_REFUSED'})
+  mkdirSync(inbox)
+  expect(await send('2026-02-06')).toMatchObject([
+    {batch_id: expect.stringContaining('2026-01-'), outcome: 'delivered'},
+    {batch_id: expect.stringContaining('2026-02-'), outcome: 'delivered'},
+  ])
+  expect(await send('2026-02-06')).toMatchObject([{outcome: 'unchanged'}])
+})
