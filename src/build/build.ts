@@ -268,7 +268,7 @@ export async function buildTables(folder: DataFolder, prepared: Build, world: Wo
 }
 
 /** Errors that an unreadable file of the last build can cause; so can a wrong model. */
-const MAY_BE_THE_FILE = ['MODEL_BUILD', 'CHECK_SQL']
+const MAY_BE_THE_FILE = ['MODEL_BUILD', 'CHECK_SQL', 'RELEASE_DAMAGED']
 
 async function build(folder: DataFolder, source: Build & ReturnType<typeof planSelection>, world: World) {
   const {config, identity, inputs, moment, plan, checks, place, dropped, base: before} = source

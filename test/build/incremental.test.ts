@@ -13,7 +13,7 @@ import {openDatabase} from '../../src/store/database.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {SQL_DIR} from '../../src/store/sql.ts'
 import {runCommand} from '../support/command.ts'
-import {FEW_TABLES} from '../support/data.ts'
+import {changeBlocks, FEW_TABLES} from '../support/data.ts'
 import {aDeal, DAY_1, DAY_2, type Lab, someDeals} from '../support/lab.ts'
 import {tellSizes} from '../support/releases.ts'
 import {useLab} from '../support/set-up.ts'
@@ -86,9 +86,19 @@ test('a check that finds otherwise in a whole build is named', async () => {
   expect(readLastBuild(lab.folder)).toBeUndefined()
 })
 
-test('a release whose databases were touched is never built upon', async () => {
-  for (const [index, name] of (['work', 'database'] as const).entries()) {
-    utimesSync(requireRelease(lab.folder)[name], new Date(0), new Date(0))
+test('a release whose databases were touched, or that has a changed block, is never built upon', async () => {
+  const touch = (path: string) => utimesSync(path, new Date(0), new Date(0))
+  const change = async (path: string) => {
+    await changeBlocks(path)
+    noteLastBuild(lab.folder, readLastBuild(lab.folder)!, requireRelease(lab.folder))
+  }
+  const spoilt = [
+    ['work', touch],
+    ['database', touch],
+    ['database', change],
+  ] as const
+  for (const [index, [name, spoil]] of spoilt.entries()) {
+    await spoil(requireRelease(lab.folder)[name])
     await live(lab, 1, 1 + index)
     expect(readLastBuild(lab.folder)?.rebuilt).toBe(0)
   }
