@@ -306,10 +306,12 @@ function chainUp(
   )
   const goneNos = new Set(gone.map(({no}) => no))
   const all = new Map(gone.map((unit) => [unit.no, unit]))
-  // Chains of units that another copy of the folder wrote.
+  // Tapes that another copy of the folder wrote, and the chains of their units.
   const foreign = new Set<string | null>()
   const refuseForeign = ({tape, chain}: FoundUnit, other?: RecordedUnit) => {
-    foreign.add(chain)
+    const isNamed = foreign.has(tape)
+    foreign.add(tape).add(chain)
+    if (isNamed) return
     const path = tapes.find(({row}) => row.name === tape)?.row.path ?? tape
     const than = other && other.tape !== tape ? ` than ${other.tape}` : ''
     const problem = `${path} is of another copy of this data folder${than}: both have gone on, and only one can. Move the tapes of the other elsewhere.`

@@ -85,6 +85,17 @@ function listTapePaths(): string[] {
   return listTapes(stateDb).map(({path}) => join(lab.folder.root, path))
 }
 
+/** Writes units that store nothing onto the tape of a day. */
+async function refuseLooks(units: number): Promise<void> {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  using tapes = openTapes(lab.config, {folder: lab.folder, stateDb}, lab.createWorld(DAY_2))
+  const refused = () => {
+    throw newError('GUARD_CHANGE', 'Refused.')
+  }
+  for (let unit = 0; unit < units; unit += 1)
+    await failureOf(tapes.settleOfDay('2026-02-02', {kind: 'look'}, refused))
+}
+
 const removeTapes = (...numbers: number[]) => {
   for (const path of listTapePaths().filter((_, index) => numbers.includes(index + 1))) rmSync(path)
 }
@@ -245,6 +256,7 @@ test('data that neither tapes nor state database know is given up twice: for the
 test('of tapes of two copies of a folder in one, those that another copy wrote are named; it goes on once they are away', async () => {
   const [copy, others] = [lab.copyFolder('copy'), join(lab.folder.root, '../others')]
   await walkOn(UNDERWRITTEN, APPROVED_NEXT)
+  await refuseLooks(2)
   cpSync(lab.folder.tapes, others, {recursive: true})
   rmSync(lab.folder.root, {recursive: true})
   cpSync(copy.root, lab.folder.root, {recursive: true})
@@ -255,7 +267,9 @@ test('of tapes of two copies of a folder in one, those that another copy wrote a
     lose()
     expect(await refusedBuild()).toMatch(/ tape: .*another copy of this data folder.*STORES_DISAGREE/)
     const {disagreements} = await readStatus()
-    expect(disagreements).toHaveLength(2)
+    const named = disagreements.map(({problem}: {problem: string}) => problem.split(' ')[0])
+    expect(named.length).toBeOneOf([2, 3])
+    expect(named, 'each tape once').toEqual([...new Set(named)])
     const foreign = listTapeFiles(lab.folder)
       .keys()
       .map((path) => join(lab.folder.root, path))
@@ -283,15 +297,7 @@ test('a tape that lost its end before it was closed can be given up, too', async
 
 test('an older warehouse catches up over more units than are settled at once, even if they store nothing', async () => {
   const bringBack = saveWarehouse('saved')
-  {
-    using stateDb = openStateDb(lab.folder.stateDb)
-    using tapes = openTapes(lab.config, {folder: lab.folder, stateDb}, lab.createWorld(DAY_2))
-    const refused = () => {
-      throw newError('GUARD_CHANGE', 'Refused.')
-    }
-    for (let unit = 0; unit < 45; unit += 1)
-      await failureOf(tapes.settleOfDay('2026-02-02', {kind: 'look'}, refused))
-  }
+  await refuseLooks(45)
   await walkOn(UNDERWRITTEN, APPROVED_NEXT)
   const before = await listSettles()
   bringBack()
