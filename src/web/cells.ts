@@ -86,24 +86,39 @@ export interface Shown extends TableColumn {
 const indexSaying = ({columns, asNamed = 0}: Block, wanted: string) =>
   columns.findIndex(({name}, index) => index >= asNamed && name === wanted)
 
-/** `date_trunc` and a day plus an interval are instants to the engine. They are days, which no time zone moves. */
 const MIDNIGHT = / 00:00:00$/
+
+/**
+ * `date_trunc` and a day plus an interval are instants to the engine. In people's SQL they are days, which no time zone moves. An
+ * instant of ours may be a midnight, too: such columns are named `_at` or `valid_from`.
+ */
+export function withDays({columns, rows, ...more}: Block): Block {
+  const areDays = columns.map(
+    ({name, type}, index) =>
+      type === 'TIMESTAMP' &&
+      !/_at$|^valid_/.test(name) &&
+      rows.every((row) => row[index] === null || MIDNIGHT.test(String(row[index]))),
+  )
+  const dayOf = (value: unknown, index: number) =>
+    areDays[index] && value !== null ? String(value).replace(MIDNIGHT, '') : value
+  return {
+    ...more,
+    columns: columns.map((column, index) => (areDays[index] ? {...column, type: 'DATE'} : column)),
+    rows: areDays.includes(true) ? rows.map((row) => row.map(dayOf)) : rows,
+  }
+}
 
 /** Without helper columns. */
 export function listShown(block: Block, beside = BESIDE): Shown[] {
   const indexOf = (wanted: string) => indexSaying(block, wanted)
   return block.columns.flatMap((column, index) => {
-    const {name, type} = column
+    const {name} = column
     const isSaying = OF_ROW.includes(name) || indexOf(beside.exec(name)?.[1] ?? '') !== -1
     if (isSaying && index >= (block.asNamed ?? 0)) return []
-    const areDays =
-      type === 'TIMESTAMP' &&
-      block.rows.every((row) => row[index] === null || MIDNIGHT.test(String(row[index])))
     return {
       ...column,
-      type: areDays ? 'DATE' : type,
       hasBar: indexOf(`${name}_bar`) !== -1,
-      of: (row) => (areDays && row[index] !== null ? String(row[index]).replace(MIDNIGHT, '') : row[index]),
+      of: (row) => row[index],
       beside: (row, what) => {
         const value = row[indexOf(`${name}_${what}`)]
         return value === undefined || value === null ? undefined : String(value)

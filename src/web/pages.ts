@@ -13,7 +13,7 @@ import {listFilesBelow} from '../store/files.ts'
 import {listFiles, readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {DRAWN, parseAsked, readOptions, renderAction, renderBlock, underHeading} from './blocks.ts'
-import {type Block, isDollars, isNumeric, listShown, objectsOf, renderMeant} from './cells.ts'
+import {type Block, isDollars, isNumeric, listShown, objectsOf, renderMeant, withDays} from './cells.ts'
 import {type DayNote, dayNote, isOfTime} from './chart.ts'
 import {capitalised, count, LONGEST_ADDRESS, linked, pageOf} from './figures.ts'
 import {addressOf, addressOfPart, hidden, ofAllDeals, parseAddress, parseFilter, without} from './filter.ts'
@@ -398,9 +398,13 @@ async function answerBlock(
   const isCounted = !['matrix', 'bar', 'waterfall', 'map'].includes(shape)
   const most = isOfTime(shape) ? MOST_PLACES : isMail && isCounted ? MOST_OF_MAIL : MOST_ROWS
   const isWhole = options.deals === 'all'
-  const read = (sql: string) => ask({sql, params, isWhole, most: most + 1})
+  const isOwn = ask === view.askAsPerson
+  const read = async (sql: string) => {
+    const block = await ask({sql, params, isWhole, most: most + 1})
+    return isOwn ? withDays(block) : block
+  }
   try {
-    const downloads = (sql: string, block: Block, isOfAll = view.ask === view.askAsPerson) =>
+    const downloads = (sql: string, block: Block, isOfAll = isOwn) =>
       isOfAll && block.rows.length > 0 && renderDownloads(fillIn(sql, params), block, view, isWhole)
     if (shape === 'deals')
       return (await renderListed(text, read, view, {options, note, downloads})) ?? tell(NO_LIST)

@@ -10,7 +10,7 @@ import {quoteName, trimStatement} from '../store/database.ts'
 import {isFile, readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
 import {renderBlock, SHAPES, type Shape, shapeNamed} from './blocks.ts'
-import {type Block, isNumeric, renderExact} from './cells.ts'
+import {type Block, isNumeric, renderExact, withDays} from './cells.ts'
 import {count, instant, LONGEST_ADDRESS, linked} from './figures.ts'
 import {addressOf, CLOCKS, type Filter, findFault, hidden, parseFilter, without} from './filter.ts'
 import {type Html, html} from './html.ts'
@@ -171,7 +171,7 @@ ${hidden(filter.values)}<input type="hidden" name="q" value="${sql}"><input type
 <p>Or under this name as a page that shows it as ${shape}: <label>Title <input name="title"></label> <button formaction="${addressOf('/edit', filter)}" name="do" value="save">Make this query a page</button></p>
 </form></details>`
 }
-${shape === 'table' ? renderExact(block, linkTo) : renderBlock(block, shape, {linkTo, options: {}})}`
+${shape === 'table' ? renderExact(block, linkTo) : renderBlock(withDays(block), shape, {linkTo, options: {}})}`
 }
 
 /** A script turns the text area into an editor that knows the tables. */
