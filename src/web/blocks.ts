@@ -96,6 +96,7 @@ export function parseAsked(text: string) {
   const options = readOptions(text)
   const unknown = Object.keys(options).find((key) => !OPTIONS.includes(key))
   if (unknown !== undefined) return `Option '${unknown}': expected one of ${OPTIONS.join(', ')}.`
+  if ((options.deals ?? 'all') !== 'all') return `Option 'deals=${options.deals}': expected deals=all.`
   return {shape, options}
 }
 

@@ -436,9 +436,13 @@ async function answerBlock(
 
 const DOWNLOADED: readonly string[] = ['table', 'matrix', 'map', 'limits', ...DRAWN]
 
-/** Values in place of parameters, outside texts and comments: whoever has the address needs no others. */
+/** Texts, names in quotes and comments. */
+const QUOTED = String.raw`(?<!\w)e'(?:\\.|[^\\'])*'|'[^']*'|"[^"]*"|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$`
+const QUOTED_OR_PARAM = new RegExp(`${QUOTED}|(?<!\\w)[$?](\\w*)`, 'gis')
+
+/** Values in place of parameters: whoever has the address needs no others. */
 const fillIn = (sql: string, params: Record<string, string>) =>
-  sql.replaceAll(/'[^']*'|"[^"]*"|--[^\n]*|\/\*.*?\*\/|\$(\w+)/gs, (text, name?: string) => {
+  sql.replaceAll(QUOTED_OR_PARAM, (text, _tag, name?: string) => {
     if (name === undefined) return text
     return Object.hasOwn(params, name) ? quoteLiteral(params[name] ?? '') : 'null'
   })
@@ -461,7 +465,7 @@ function renderDownloads(sql: string, block: Block, view: Shown, isWhole: boolea
     ['SQL', addressOf('/sql', filter, {q})],
   ] as const
   return (
-    q.length < LONGEST_ADDRESS &&
+    links.every(([, href]) => href.length <= LONGEST_ADDRESS) &&
     html`<p class="downloads small">${links.map(([name, href]) => html`${linked(name, href)} `)}</p>`
   )
 }
@@ -520,7 +524,7 @@ const PLACE = 'place as written'
 
 /** Looks outside texts, comments and parentheses. */
 function isOrdered(sql: string): boolean {
-  let text = sql.replaceAll(/'[^']*'|"[^"]*"|--.*/g, '')
+  let text = sql.replaceAll(new RegExp(QUOTED, 'gis'), '')
   while (/\([^()]*\)/.test(text)) text = text.replaceAll(/\([^()]*\)/g, '')
   return /\border\s+by\b/i.test(text)
 }

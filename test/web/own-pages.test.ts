@@ -48,7 +48,7 @@ order by is_total, state`,
 )}${block('notice empty=""', 'select 1 where false')}${block('table heading="Nothing" empty="None at all."', 'select 1 where false')}${block(
   'line title="Two months" values="Exactly"',
   `select * from (values ('2026-01', 'a', 0.1::decimal(38, 2), false), ('2026-01', 'All', 0.3, true), ('2026-02', 'a', 12345678901234567890123456789012.34, false)) as t(month, series, amount, is_total)`,
-)}${block('line values="Numbers"', `select * from (values ('2026-01', 1, 2), ('2026-02', 3, 4)) as t(month, a, b)`)}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('table heading=By state', 'select 1')}${block('bar', "select 1 as place, 'series ' || range as series, 1 as n from range(8)")}${block('pie', 'select 1')}${block('table', 'drop table core.deal')}${block('table', 'select 1\nfrom nowhere')}- one\n- two\n\n  ${FENCE}sql text\n  select 'within a list'\n  ${FENCE}\n\n> ${FENCE}sql table\n> from elsewhere\n> ${FENCE}\n\n${FENCE}page parts/breakdown dimension=stat\n${FENCE}\n`
+)}${block('line values="Numbers"', `select * from (values ('2026-01', 1, 2), ('2026-02', 3, 4)) as t(month, a, b)`)}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('table heading=By state', 'select 1')}${block('table deals=al', 'select 1')}${block('bar', "select 1 as place, 'series ' || range as series, 1 as n from range(8)")}${block('pie', 'select 1')}${block('table', 'drop table core.deal')}${block('table', 'select 1\nfrom nowhere')}- one\n- two\n\n  ${FENCE}sql text\n  select 'within a list'\n  ${FENCE}\n\n> ${FENCE}sql table\n> from elsewhere\n> ${FENCE}\n\n${FENCE}page parts/breakdown dimension=stat\n${FENCE}\n`
 
 const lab = await useLab({tables: 'all'})
 const {store} = lab.service
@@ -78,7 +78,7 @@ const own = lab.beside.use(
     ),
     'pages/listed.md': `[Again](?page=2), [there](#there), [out](https://example.com)\n\n## There\n\n${block('deals', `select 'deal_' || range as deal_id, 1.00::decimal(18, 2) as amount from range(1200)`)}${block('pages', 'select 120, 50')}`,
     'pages/twice.md': `${block('deals', `select 'deal_' || range % 2 as deal_id, 1.50 as amount from range(3)`)}${block('deals heading="Hidden" empty=""', `select 'a' as deal_id, 1.50 as amount where false`).replace('sql', 'SQL')}${block('records', "select 'one' as name, [{deal_id: 'deal_000001', amount: 1}] as deals_rows")}`,
-    'pages/asked.md': block('table', `select $show as a, '$show' as b, /* $show */ $none as c -- $show`),
+    'pages/asked.md': `${block('table', `select $show as a, '$show' as b, /* $show */ $none as c, $t$$show$t$ as d, e'\\'$show' as e, 1 as f$show -- $show`)}${block('table', 'select ? as given')}${block('table', `select 1 as x -- ${'"'.repeat(4000)}`)}`,
     'pages/state/runs.md': '## Ours\n',
     'pages/held.md': `# Held\n\n${block('text name=said', "select 'said by ' || coalesce($show, $constructor, 'nobody') as words")}`,
     'pages/holding.md': `# Holding\n\n${['parts/figures', 'held', 'holding', 'nowhere', 'parts/findings'].map((name) => `${FENCE}page ${name}\n${FENCE}\n`).join('\n')}`,
@@ -223,7 +223,9 @@ test('what a page shows is downloaded as it is shown, without totals and links, 
   )
   expect(await download(await read('/pages/more?state=FL'), 1), 'of all deals').toBe('deals\n5\n')
   const asked = await read("/pages/asked?show=it's")
-  expect(await download(asked, 0)).toBe(`a,b,c\nit's,$show,\n`)
+  expect(await download(asked, 0)).toBe(`a,b,c,d,e,f$show\nit's,$show,,$show,'$show,1\n`)
+  expect(await download(asked, 1)).toBe('given\n""\n')
+  expect(asked.match(/CSV/g), 'no link would be too long').toHaveLength(2)
   const listed = (await download(await read('/pages/written?sort=-amount'), 0)).split('\n')
   expect(listed.slice(0, 2)).toEqual([
     'deal_id,amount,term,x,property_address',
@@ -270,6 +272,7 @@ test('a failing block says where and why, an empty one shows its own text, and t
   expect(textOf(more)).toContain(
     `line ${lineOf('sql table heading=By state')}: Word 'state': expected option=value, a value with spaces in double quotes.`,
   )
+  expect(textOf(more)).toContain("Option 'deals=al': expected deals=all.")
   expect(textOf(more)).toContain("'series' has 8 values: a chart can show 7 series. Add the smallest up")
   expect(more).toContain('Block &#39;pie&#39;: expected one of table, number, line, area, bar,')
   expect(more).toContain('Query refused: expected one SELECT;')
