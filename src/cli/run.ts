@@ -47,8 +47,10 @@ function renderStep(step: StepResult): string {
     return `Backup ${backup} brings back ${quantity(files, 'file')} and release ${release_id ?? 'none'}${like}.`
   }
   if (step.do === 'close_period') {
-    if (step.result.outcome === 'closed') return renderClosed(step.result)
-    return `Period ${step.result.period}: ${step.result.outcome === 'not_due' ? 'not due today' : 'closed already'}.`
+    const {result, issued} = step
+    if (result.outcome === 'closed')
+      return [renderExported({batches: issued}), renderClosed(result)].filter(Boolean).join('\n')
+    return `Period ${result.period}: ${result.outcome === 'not_due' ? 'not due today' : 'closed already'}.`
   }
   if (step.do === 'build') return renderBuild(step.result)
   if (step.do === 'ingest_rates') return renderRates(step.result)

@@ -1,4 +1,5 @@
-import {listPeriodEvents} from '../accounting/periods.ts'
+import {findFirstIssued} from '../accounting/issued.ts'
+import {findFirstOpen, listPeriodEvents} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import {closePeriod} from '../books/close-period.ts'
 import {buildRelease} from '../build/build.ts'
@@ -17,7 +18,7 @@ import {pruneData} from '../record/prune.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {examineCurrent} from '../store/release.ts'
 import {recordFailure} from '../store/runs.ts'
-import {openStateDb, requireThere} from '../store/state-db.ts'
+import {openStateDb, requireThere, type StateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
 import {type Job, readJobs, type Step} from './job.ts'
 import {adoptRun, beginRun, type Claim, describeTimeout, endRun, isOverdue, readRun} from './job-runs.ts'
@@ -85,7 +86,9 @@ export async function runJob(config: Config, request: JobRequest, world: World) 
     world.log.info({job, step: step.do}, 'step begins')
     world.onProgress({step: step.do})
     if (steps.length > 0) requireThere(dataFolderAt(config.dataDir).stateDb)
-    const batches = steps.flatMap((done) => (done.do === 'export' ? done.result : []))
+    const batches = steps.flatMap((done) =>
+      done.do === 'export' ? done.result : done.do === 'close_period' ? done.issued : [],
+    )
     const done = await runStep(config, {step, batches}, request, world)
     steps.push(done)
     if (done.do === 'sync' || done.do === 'build') await compareBuildsWhereDue(config, world)
@@ -112,7 +115,7 @@ async function runStep(
     case 'ingest_rates':
       return {do: step.do, result: await ingestRates(config, world)}
     case 'close_period':
-      return {do: step.do, result: await closePreviousMonth(config, {job, step, instant}, world)}
+      return {do: step.do, ...(await closePreviousMonth(config, {job, step, instant}, world))}
     case 'backup': {
       const send = createBackupSender(config, step.deliver ?? [], world)
       return {do: step.do, result: await backUpDated(config, step, world, send)}
@@ -154,26 +157,43 @@ const previousMonthOf = (day: string) => addDays(`${day.slice(0, 7)}-01`, -1).sl
 
 /**
  * Tries again on later days if its business day failed. It is `not_due` before that day, before the first walk, and after a
- * person reopened the month, who then closes it.
+ * person reopened the month, who then closes it. `issued` is what {@link issueEarlier} wrote.
  */
 async function closePreviousMonth(
   config: Config,
   {job, step, instant}: {job: Job; step: Extract<Step, {do: 'close_period'}>; instant: number},
   world: World,
-): Promise<Awaited<ReturnType<typeof closePeriod>> | {outcome: 'unchanged' | 'not_due'; period: string}> {
+) {
   const day = dayOf(instant, job)
   const period = previousMonthOf(day)
+  const without = (outcome: 'unchanged' | 'not_due') => ({result: {outcome, period}, issued: []})
   const dueOn = findBusinessDay(day.slice(0, 7), step.businessDay, step.holidays)
   using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
   const acts = listPeriodEvents(stateDb).filter((act) => act.period === period && act.action !== 'remap')
   const isReopened = acts.at(-1)?.action === 'reopen'
-  if (day < dueOn || (day > dueOn && isReopened)) return {outcome: 'not_due', period}
+  if (day < dueOn || (day > dueOn && isReopened)) return without('not_due')
   try {
-    return await closePeriod(config, {period, why: `job ${job.name}`}, world)
+    const issued =
+      findFirstOpen(stateDb) === period ? await issueEarlier(config, stateDb, {job, period}, world) : []
+    return {result: await closePeriod(config, {period, why: `job ${job.name}`}, world), issued}
   } catch (error) {
     const {code} = explainError(error)
-    if (code === 'PERIOD_CLOSED') return {outcome: 'unchanged', period}
-    if (code === 'PERIOD_RANGE') return {outcome: 'not_due', period}
+    if (code === 'PERIOD_CLOSED') return without('unchanged')
+    if (code === 'PERIOD_RANGE') return without('not_due')
     throw error
   }
+}
+
+/** What earlier months lack in the journals of a job is dated in the first open month, so it is issued before that is closed. */
+async function issueEarlier(
+  config: Config,
+  stateDb: StateDb,
+  {job, period}: {job: Job; period: string},
+  world: World,
+): Promise<BatchResult[]> {
+  const exported = job.steps.flatMap((step) => (step.do === 'export' && step.period ? step.profiles : []))
+  const hasEarlier = (name: string) => (findFirstIssued(stateDb, name) ?? period) < period
+  const profiles = exported.filter((name) => findJournalProfile(name) && hasEarlier(name))
+  const batches = await exportRelease(config, {profiles, period: previousMonthOf(period)}, world)
+  return batches.filter(({outcome}) => outcome === 'written')
 }

@@ -8,7 +8,8 @@ import {USUAL_DIALECT} from '../../src/export/dialect.ts'
 import {requireJob, type Step} from '../../src/schedule/job.ts'
 import {performJob, runJob} from '../../src/schedule/run-job.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {BOOK_TABLES, setAccounts} from '../support/books.ts'
+import {BOOK_TABLES, openBooks, setAccounts} from '../support/books.ts'
+import {balancesOf, importBatches} from '../support/importer.ts'
 import {aJob} from '../support/jobs.ts'
 import {failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
@@ -37,7 +38,7 @@ test('a job that closes a month ends successfully before its business day, its l
   expect(await runAt('2026-06-02T11:00:00Z', '2026-06-03T12:00:00Z', close, exportCsv)).toEqual({
     job: 'month-end',
     outcome: 'not_due',
-    steps: [{do: 'close_period', result: {outcome: 'not_due', period: '2026-05'}}],
+    steps: [{do: 'close_period', result: {outcome: 'not_due', period: '2026-05'}, issued: []}],
   })
   const early = await runAt('2026-05-05T11:00:00Z', '2026-06-05T12:00:00Z', close)
   expect(early).toMatchObject({outcome: 'not_due'})
@@ -123,11 +124,37 @@ test('the month-end job makes up for a closed month that was not exported, with 
   const written = (...months: string[]) =>
     months.map((month) => ({outcome: 'written', batch_id: expect.stringContaining(month)}))
   expect(steps).toMatchObject([
-    {result: {outcome: 'closed', period: '2026-08'}},
-    {result: written('2026-07-', '2026-08-')},
+    {result: {outcome: 'closed', period: '2026-08'}, issued: written('2026-07-')},
+    {result: written('2026-08-')},
     {result: written('2026-08-')},
     {result: written('2026-07-31', '2026-08-31')},
   ])
+})
+
+test('a job that closes a month first issues what became known of earlier ones, so that it is dated in the month', async () => {
+  using books = openBooks()
+  const walkOn = (day: string, loan_amount: number, status = 'funded') =>
+    books.walk(day, {a: {loan_amount, status}})
+  const job = monthEnd(close, {do: 'export', profiles: ['xero'], period: 'previous'})
+  const runOn = (day: string) =>
+    runJob(books.config, {job, slot: Date.parse(`${day}T11:00:00Z`)}, books.at(day))
+  await walkOn('2026-01-05', 100, 'draft')
+  await walkOn('2026-01-20', 100)
+  await walkOn('2026-02-02', 100)
+  await runOn('2026-02-04')
+  await books.learnLate('2026-01-22', '2026-02-10', 'a', '150.00')
+  await walkOn('2026-03-02', 150)
+  expect(await runOn('2026-03-04')).toMatchObject({
+    steps: [
+      {
+        result: {outcome: 'closed', period: '2026-02', not_issued: []},
+        issued: [{period: '2026-01', outcome: 'written'}],
+      },
+      {result: [{period: '2026-02', outcome: 'empty'}]},
+    ],
+  })
+  expect(balancesOf(importBatches(books.folder.exports, 'xero'), '2026-02-28')['1200']).toBe(15_000n)
+  expect(await runOn('2026-03-05')).toMatchObject({steps: [{result: {outcome: 'unchanged'}, issued: []}, {}]})
 })
 
 test('a manually requested run is recorded, with its error message', async () => {
