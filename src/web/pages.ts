@@ -449,11 +449,11 @@ const fillIn = (sql: string, params: Record<string, string>) =>
 
 /** Of the rows without totals, and without what stands beside columns or within them. */
 function renderDownloads(sql: string, block: Block, view: Shown, isWhole: boolean): Html | false {
-  if (view.askAsPerson === undefined || view.isFile) return false
   const kept = listShown(block).filter(({type}) => !/^STRUCT|\]$/.test(type))
+  if (view.askAsPerson === undefined || view.isFile || kept.length === 0) return false
   const names = block.columns.map(({name}) => name)
   const left = names.filter((name) => kept.every((column) => column.name !== name))
-  const where = left.includes('is_total') ? ' where coalesce(cast(is_total as integer), 0) = 0' : ''
+  const where = left.includes('is_total') ? ' where coalesce(try_cast(is_total as double), 0) <= 0' : ''
   const q =
     left.length === 0
       ? sql
