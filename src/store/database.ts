@@ -167,7 +167,10 @@ async function explainDamage(instance: DuckDBInstance, cause: unknown): Promise<
   throw newError('RELEASE_DAMAGED', problem, {next, cause})
 }
 
-/** Finds the attached file of which the engine says that a block has another checksum than the one at its beginning. */
+/**
+ * Finds the attached file of which the engine says that a block has another checksum than the one at its beginning. A release that
+ * was built upon the one before it shares blocks with that: both are named.
+ */
 async function findChanged(instance: DuckDBInstance, words: string): Promise<string | undefined> {
   const [, checksum, place] = /stored checksum (\d+) in block at location (\d+)/.exec(words) ?? []
   if (checksum === undefined) return undefined
@@ -176,7 +179,8 @@ async function findChanged(instance: DuckDBInstance, words: string): Promise<str
   try {
     const found = await connection.runAndReadAll('select path from duckdb_databases() where path is not null')
     const paths = found.getRowsJS().map(([path]) => String(path))
-    return paths.find((path) => readNumber(path, Number(place)) === BigInt(checksum))
+    const same = paths.filter((path) => readNumber(path, Number(place)) === BigInt(checksum))
+    return same.length > 0 ? same.join("' or '") : undefined
   } finally {
     connection.closeSync()
   }

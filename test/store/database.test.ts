@@ -1,3 +1,5 @@
+import {copyFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {BIGINT, BOOLEAN, DATE, DECIMAL, ENUM, INTEGER, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import {expect, test} from 'vitest'
 import type {ColumnValue} from '../../src/core/types.ts'
@@ -14,7 +16,7 @@ import {
 } from '../../src/store/database.ts'
 import {appendRows} from '../../src/store/row-buffer.ts'
 import {prepareLoad} from '../../src/store/warehouse.ts'
-import {anyRow, createFolder} from '../support/data.ts'
+import {anyRow, changeBlocks, createFolder} from '../support/data.ts'
 import {useShared} from '../support/set-up.ts'
 
 const data = await useShared(createFolder())
@@ -49,6 +51,26 @@ test('a database has no files, tables or settings of those that were closed befo
     expect(await look(opened)).toEqual(asNew)
     await opened[Symbol.asyncDispose]()
   }
+})
+
+test('of two files that were the same, both are named if one has changed', async () => {
+  const whole = join(data.folder.root, 'whole.duckdb')
+  const changed = join(data.folder.root, 'changed.duckdb')
+  {
+    await using db = await openDatabase({attach: [{path: whole, alias: 'whole'}]})
+    await db.run('create table whole.t as select hash(range) as a from range(100000); checkpoint whole')
+  }
+  copyFileSync(whole, changed)
+  await changeBlocks(changed)
+  await using db = await openDatabase({
+    attach: [whole, changed].map((path, index) => ({path, alias: `f${index}`, readOnly: true})),
+  })
+  await expect(db.run('select sum(a % 7) from f1.t')).rejects.toMatchObject({
+    code: 'RELEASE_DAMAGED',
+    problem: expect.stringMatching(
+      /^File '[^']*(whole|changed)\.duckdb' or '[^']*(?!\1)(whole|changed)\.duckdb' is damaged: /,
+    ),
+  })
 })
 
 test('rows are appended in order and read as exact text, nulls included; those of a failed transaction are gone', async () => {
