@@ -148,9 +148,9 @@ test('a job compares a release with a whole build once a week', async () => {
   expect(Date.parse(wholeAt()) - Date.parse(first)).toBe(7.1 * 86_400_000)
 })
 
-test('a record quarantined long before the next one changes what is known of an unchanged deal', async () => {
-  const days = [1, 2, 3, 4, 5].map((night) => addDays(DAY, night))
-  const [first = '', , , fourth = '', fifth = ''] = days
+test('a record quarantined, long before the next one or now, changes what is known of an unchanged deal', async () => {
+  const days = [1, 2, 3, 4, 5, 6].map((night) => addDays(DAY, night))
+  const [first = '', , , fourth = '', fifth = '', sixth = ''] = days
   const tell = async (rows: Record<string, Parameters<typeof insertRows>[2]>) => {
     await using db = await openDatabase({attach: [{path: lab.folder.warehouse, alias: 'history'}]})
     for (const [table, told] of Object.entries(rows)) await insertRows(db, table, told)
@@ -195,6 +195,26 @@ test('a record quarantined long before the next one changes what is known of an 
   await compareBuilds(config, {}, worldAfter(lab, 7))
   expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
   expect(await fundedAfter()).toEqual([{funded_after: first}])
+  // It was missing on the fifth day, and its record came back unreadable on the sixth.
+  const isMissing = () => lab.query(`select is_missing from core.deal where deal_id = 'deal_late'`)
+  const settle = (seq: number, recorded_at: string) => [
+    {seq, kind: 'walk', recorded_at, history_id: String(seq), tape_head: ''},
+  ]
+  const gone = {...seen, seq: 1_000_002, day: fifth, kind: 'missing', status: 'funded'}
+  await tell({
+    deal_version: [aRow('deal_version', {...gone, recorded_at: `${fifth} 02:40:00`})],
+    settle: settle(1_000_002, `${fifth} 02:40:00`),
+  })
+  await compareBuilds(config, {}, worldAfter(lab, 7))
+  expect(await isMissing()).toEqual([{is_missing: true}])
+  await tell({
+    walk: [walkOn(sixth)],
+    quarantine: [aRow('quarantine', {day: sixth, record_id: 'deal_late'})],
+    settle: settle(1_000_003, `${sixth} 02:30:00`),
+  })
+  await compareBuilds(config, {}, worldAfter(lab, 7))
+  expect(await isMissing()).toEqual([{is_missing: false}])
+  expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
 })
 
 /** A night with a new deal after a release, with and without borrowers. */
