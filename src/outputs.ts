@@ -148,27 +148,26 @@ export async function deliverBatches(
 ): Promise<DeliveryResult[]> {
   const folder = dataFolderAt(config.dataDir)
   using stateDb = openStateDb(folder.stateDb)
-  const asked = request.batches.filter(({batch_id}) => batch_id !== '')
   const targets = readTargets(config, request.targets)
   const places = targets.map(({target}) => placeOf(target))
   // Otherwise a failed delivery would be forgotten once its month, or a later one, has another batch.
-  const batches = asked.flatMap((batch) => {
-    const {profile} = batch
-    const [issued] = listBatches(stateDb, {profile, batch_id: batch.batch_id})
-    if (!issued) return [batch]
-    const all = listBatches(stateDb, {profile})
+  const batches = request.batches.flatMap((batch) => {
+    const all = listBatches(stateDb, {profile: batch.profile})
+    const issued = all.find(({batch_id}) => batch_id === batch.batch_id)
+    // It is of tables; a journal without anything new has no id.
+    if (!issued && batch.batch_id !== '') return [batch]
     const last = places.map((place) =>
       all.findLastIndex(({batch_id}) => listDeliveries(stateDb, batch_id).some((one) => one.place === place)),
     )
     const first = Math.min(...last.filter((index) => index >= 0))
     return all
-      .filter(({period}, index) => period === issued.period || index >= first)
+      .filter(({period}, index) => period === issued?.period || index >= first)
       .map((one) => requireHandedOver(stateDb, folder, one, world))
   })
   const deliver = (batch: NamedBatch, target: NamedTarget) => deliverBatch(stateDb, batch, target, world)
   const results = await sendToEach(batches, targets, deliver, world)
   const isAsked = ({profile, batch_id}: DeliveryResult) =>
-    asked.some((batch) => batch.profile === profile && batch.batch_id === batch_id)
+    request.batches.some((batch) => batch.profile === profile && batch.batch_id === batch_id)
   return results.filter((result) => result.outcome === 'delivered' || isAsked(result))
 }
 

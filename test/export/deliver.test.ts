@@ -113,23 +113,28 @@ test('a target that fails gets no later batch of that journal, and one that cann
   expect([...tried]).toEqual([first, second, third])
 })
 
-test('a batch of an earlier month that could not be delivered goes with the next month', async () => {
+test('a batch of an earlier month that could not be delivered goes with the next month, even if that has none', async () => {
   mkdirSync(inbox)
-  const send = async (day: string) =>
+  const send = async (month: string, day: string) =>
     deliverBatches(
       config,
-      {batches: await books.export('xero', '2026-02', day), targets: ['share']},
+      {batches: await books.export('xero', month, day), targets: ['share']},
       books.at(day),
     )
+  const delivered = (month: string) => ({batch_id: expect.stringContaining(month), outcome: 'delivered'})
   await exportAndDeliver('2026-02-03')
   await books.learnLate('2026-01-24', '2026-02-04', 'a', '110.00')
   await walkOn('2026-02-05', 150)
   rmSync(inbox, {recursive: true})
-  expect(await failureOf(send('2026-02-06'))).toMatchObject({code: 'TARGET_REFUSED'})
+  expect(await failureOf(send('2026-02', '2026-02-06'))).toMatchObject({code: 'TARGET_REFUSED'})
   mkdirSync(inbox)
-  expect(await send('2026-02-06')).toMatchObject([
-    {batch_id: expect.stringContaining('2026-01-'), outcome: 'delivered'},
-    {batch_id: expect.stringContaining('2026-02-'), outcome: 'delivered'},
-  ])
-  expect(await send('2026-02-06')).toMatchObject([{outcome: 'unchanged'}])
+  expect(await send('2026-02', '2026-02-06')).toMatchObject([delivered('2026-01-'), delivered('2026-02-')])
+  expect(await send('2026-02', '2026-02-06')).toMatchObject([{outcome: 'unchanged'}])
+  await books.learnLate('2026-01-23', '2026-03-02', 'a', '120.00')
+  await walkOn('2026-03-02', 150)
+  rmSync(inbox, {recursive: true})
+  expect(await failureOf(send('2026-03', '2026-03-03'))).toMatchObject({code: 'TARGET_REFUSED'})
+  mkdirSync(inbox)
+  expect(await send('2026-03', '2026-03-03')).toMatchObject([delivered('2026-01-')])
+  expect(await send('2026-03', '2026-03-03')).toEqual([])
 })
