@@ -404,8 +404,8 @@ async function answerBlock(
     return isOwn ? withDays(block) : block
   }
   try {
-    const downloads = (sql: string, block: Block, isOfAll = isOwn) =>
-      isOfAll && block.rows.length > 0 && renderDownloads(fillIn(sql, params), block, view, isWhole)
+    const downloads = (sql: string, block: Block) =>
+      block.rows.length > 0 && renderDownloads(fillIn(sql, params), block, view, isWhole)
     if (shape === 'deals')
       return (await renderListed(text, read, view, {options, note, downloads})) ?? tell(NO_LIST)
     const {columns, rows} = await read(text)
@@ -422,7 +422,7 @@ async function answerBlock(
     const around = {linkTo, options, notes, tell, ...(isMail && {mostOfMail: MOST_OF_MAIL})}
     const block = {columns, rows: rows.slice(0, most)}
     const shown = renderBlock(block, shape, around)
-    return html`${shown}${DOWNLOADED.includes(shape) && downloads(text, block)}${options.range !== undefined && renderRange(query, options.range, rows.length > 1)}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the attachment has more'}.</p>`}`
+    return html`${shown}${isOwn && DOWNLOADED.includes(shape) && downloads(text, block)}${options.range !== undefined && renderRange(query, options.range, rows.length > 1)}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the attachment has more'}.</p>`}`
   } catch (error) {
     const {problem} = explainError(error)
     const {as_of} = view.release?.manifest ?? {}
@@ -549,7 +549,7 @@ async function renderListed(
   }: {
     options: Readonly<Record<string, string>>
     note: (rows: number) => void
-    downloads: (sql: string, block: Block, isOfAll: boolean) => Html | false
+    downloads: (sql: string, block: Block) => Html | false
   },
 ): Promise<Html | undefined> {
   const {query, isFile, isMail} = view
@@ -608,5 +608,5 @@ async function renderListed(
 ${listed.rows.length === 0 ? html`<p class="empty">${empty}</p>` : renderMeant(listed, linkOf(view), titleOf)}
 ${isFile ? Number(rows) > perPage && html`<p class="muted small">The first ${count(perPage)} of ${count(Number(rows))}${isMail && '; the attachment has more'}.</p>` : renderPages(query, Number(rows), perPage)}`
   const whole = `select * exclude (${quoteName(PLACE)}) from ${beside} ${order}`
-  return underHeading(html`${shown}${downloads(whole, listed, true)}`, options, listed.rows.length === 0)
+  return underHeading(html`${shown}${downloads(whole, listed)}`, options, listed.rows.length === 0)
 }
