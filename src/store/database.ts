@@ -260,9 +260,9 @@ export async function requireOneStatement(connection: DuckDBConnection, sql: str
   if (count !== 1) throw new Error(`${count} statements: expected one.`)
 }
 
-/** A text in quotes of any kind, a comment, or one character. What nothing closes reaches to the end, so that it is read once. */
-const TOKEN =
-  /e'(?:\\.|''|[^'\\])*'|'[^']*'|"[^"]*"|(?<!\w)(\$\w*\$)(?:.*?\1|.*)|--[^\n]*|\/\*(?:.*?\*\/|.*)|./gis
+/** Pattern of a text or name in quotes of any kind, or a comment. What nothing closes reaches to the end, so that it is read once. */
+export const QUOTED: string = String.raw`(?<!\w)e'(?:\\.|''|[^'\\])*'|'[^']*'|"[^"]*"|(?<!\w)\$(\w*)\$(?:.*?\$\1\$|.*)|--[^\n]*|/\*(?:.*?\*/|.*)`
+const TOKEN = new RegExp(`${QUOTED}|.`, 'gis')
 
 /** Removes the `;` and the comments at the end of a statement, so that it can stand in parentheses. */
 export function trimStatement(sql: string): string {

@@ -8,7 +8,7 @@ import type {Config} from '../core/config.ts'
 import {explainError} from '../core/errors.ts'
 import {shorten} from '../core/text.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
-import {quoteLiteral, quoteName, trimStatement} from '../store/database.ts'
+import {QUOTED, quoteLiteral, quoteName, trimStatement} from '../store/database.ts'
 import {listFilesBelow} from '../store/files.ts'
 import {listFiles, readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
@@ -436,8 +436,6 @@ async function answerBlock(
 
 const DOWNLOADED: readonly string[] = ['table', 'matrix', 'map', 'limits', ...DRAWN]
 
-/** Texts, names in quotes and comments. */
-const QUOTED = String.raw`(?<!\w)e'(?:\\.|[^\\'])*'|'[^']*'|"[^"]*"|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$`
 const QUOTED_OR_PARAM = new RegExp(`${QUOTED}|(?<!\\w)[$?](\\w*)`, 'gis')
 
 /** Values in place of parameters: whoever has the address needs no others. */
