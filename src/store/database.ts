@@ -168,8 +168,8 @@ async function explainDamage(instance: DuckDBInstance, cause: unknown): Promise<
 }
 
 /**
- * Finds the attached file of which the engine says that a block has another checksum than the one at its beginning. A release that
- * was built upon the one before it shares blocks with that: both are named.
+ * Finds the attached file that holds the checksum which the engine's message names. Two releases may share a block, since one is
+ * built upon the other: then both are named.
  */
 async function findChanged(instance: DuckDBInstance, words: string): Promise<string | undefined> {
   const [, checksum, place] = /stored checksum (\d+) in block at location (\d+)/.exec(words) ?? []

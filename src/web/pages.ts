@@ -8,14 +8,15 @@ import type {Config} from '../core/config.ts'
 import {explainError} from '../core/errors.ts'
 import {shorten} from '../core/text.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
-import {QUOTED, quoteLiteral, quoteName, trimStatement} from '../store/database.ts'
+import {QUOTED, quoteName, trimStatement} from '../store/database.ts'
 import {listFilesBelow} from '../store/files.ts'
 import {listFiles, readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {DRAWN, parseAsked, readOptions, renderAction, renderBlock, underHeading} from './blocks.ts'
-import {type Block, isDollars, isNumeric, listShown, objectsOf, renderMeant, withDays} from './cells.ts'
+import {type Block, isDollars, isNumeric, objectsOf, renderMeant, withDays} from './cells.ts'
 import {type DayNote, dayNote, isOfTime} from './chart.ts'
-import {capitalised, count, LONGEST_ADDRESS, linked, pageOf} from './figures.ts'
+import {renderDownloads} from './downloads.ts'
+import {capitalised, count, linked, pageOf} from './figures.ts'
 import {addressOf, addressOfPart, hidden, ofAllDeals, parseAddress, parseFilter, without} from './filter.ts'
 import {Html, html} from './html.ts'
 import {queriesOf} from './reader.ts'
@@ -405,7 +406,7 @@ async function answerBlock(
   }
   try {
     const downloads = (sql: string, block: Block) =>
-      block.rows.length > 0 && renderDownloads(fillIn(sql, params), block, view, isWhole)
+      block.rows.length > 0 && renderDownloads({sql, params, isWhole}, block, view)
     if (shape === 'deals')
       return (await renderListed(text, read, view, {options, note, downloads})) ?? tell(NO_LIST)
     const {columns, rows} = await read(text)
@@ -435,38 +436,6 @@ async function answerBlock(
 }
 
 const DOWNLOADED: readonly string[] = ['table', 'matrix', 'map', 'limits', ...DRAWN]
-
-const QUOTED_OR_PARAM = new RegExp(`${QUOTED}|(?<!\\w)[$?](\\w*)`, 'gis')
-
-/** Values in place of parameters: whoever has the address needs no others. */
-const fillIn = (sql: string, params: Record<string, string>) =>
-  sql.replaceAll(QUOTED_OR_PARAM, (text, _tag, name?: string) => {
-    if (name === undefined) return text
-    return Object.hasOwn(params, name) ? quoteLiteral(params[name] ?? '') : 'null'
-  })
-
-/** Of the rows without totals, and without what stands beside columns or within them. */
-function renderDownloads(sql: string, block: Block, view: Shown, isWhole: boolean): Html | false {
-  const kept = listShown(block).filter(({type}) => !/^STRUCT|\]$/.test(type))
-  if (view.askAsPerson === undefined || view.isFile || kept.length === 0) return false
-  const names = block.columns.map(({name}) => name)
-  const left = names.filter((name) => kept.every((column) => column.name !== name))
-  const where = left.includes('is_total') ? ' where coalesce(try_cast(is_total as double), 0) <= 0' : ''
-  const q =
-    left.length === 0
-      ? sql
-      : `select * exclude (${left.map(quoteName).join(', ')}) from (${trimStatement(sql)}\n)${where}`
-  const filter = isWhole ? ofAllDeals(view.filter) : view.filter
-  const links = [
-    ['CSV', addressOf('/data/query.csv', filter, {q})],
-    ['XLSX', addressOf('/data/query.xlsx', filter, {q})],
-    ['SQL', addressOf('/sql', filter, {q})],
-  ] as const
-  return (
-    links.every(([, href]) => href.length <= LONGEST_ADDRESS) &&
-    html`<p class="downloads small">${links.map(([name, href]) => html`${linked(name, href)} `)}</p>`
-  )
-}
 
 const DAY_NOTES = {
   'mart.run': `select cast(business_date as varchar) as subject,

@@ -1,0 +1,43 @@
+import {QUOTED, quoteLiteral, quoteName, trimStatement} from '../store/database.ts'
+import {type Block, listShown} from './cells.ts'
+import {LONGEST_ADDRESS, linked} from './figures.ts'
+import {addressOf, ofAllDeals} from './filter.ts'
+import {type Html, html} from './html.ts'
+import type {AskingView, View} from './view.ts'
+
+const QUOTED_OR_PARAM = new RegExp(`${QUOTED}|(?<!\\w)[$?](\\w*)`, 'gis')
+
+/** Values in place of parameters: whoever has the address needs no others. */
+const fillIn = (sql: string, params: Record<string, string>) =>
+  sql.replaceAll(QUOTED_OR_PARAM, (text, _tag, name?: string) => {
+    if (name === undefined) return text
+    return Object.hasOwn(params, name) ? quoteLiteral(params[name] ?? '') : 'null'
+  })
+
+/** Links to the rows of a block in files, without totals and without what stands beside columns or within them. */
+export function renderDownloads(
+  {sql, params, isWhole}: {sql: string; params: Record<string, string>; isWhole: boolean},
+  block: Block,
+  view: Pick<View, 'filter' | 'isFile'> & Partial<Pick<AskingView, 'askAsPerson'>>,
+): Html | false {
+  const kept = listShown(block).filter(({type}) => !/^STRUCT|\]$/.test(type))
+  if (view.askAsPerson === undefined || view.isFile || kept.length === 0) return false
+  const names = block.columns.map(({name}) => name)
+  const left = names.filter((name) => kept.every((column) => column.name !== name))
+  const where = left.includes('is_total') ? ' where coalesce(try_cast(is_total as double), 0) <= 0' : ''
+  const asked = fillIn(sql, params)
+  const q =
+    left.length === 0
+      ? asked
+      : `select * exclude (${left.map(quoteName).join(', ')}) from (${trimStatement(asked)}\n)${where}`
+  const filter = isWhole ? ofAllDeals(view.filter) : view.filter
+  const links = [
+    ['CSV', addressOf('/data/query.csv', filter, {q})],
+    ['XLSX', addressOf('/data/query.xlsx', filter, {q})],
+    ['SQL', addressOf('/sql', filter, {q})],
+  ] as const
+  return (
+    links.every(([, href]) => href.length <= LONGEST_ADDRESS) &&
+    html`<p class="downloads small">${links.map(([name, href]) => html`${linked(name, href)} `)}</p>`
+  )
+}
