@@ -12,9 +12,13 @@ import {
   type Json,
   JsonDuckDBValueConverter,
 } from '@duckdb/node-api'
+import reading from '@duckdb/node-api/lib/vectors/dataAccessors.js'
 import pLimit from 'p-limit'
 import type {z} from 'zod'
 import {messageOf, newError} from '../core/errors.ts'
+
+// Its own decoder drops a byte order mark at the start of a text: the id `\ufeffa` would be read as `a`.
+Object.assign(reading, {textDecoder: new TextDecoder('utf-8', {ignoreBOM: true})})
 
 interface DatabaseOptions {
   attach?: readonly {path: string; alias: string; readOnly?: boolean}[]
