@@ -281,14 +281,15 @@ const OF_UPGRADE: Examinations = {
     const {listPageDirs, listPages} = await import('../web/pages.ts')
     const pages = new Set(listPages([]).map(({name}) => name))
     const ownPages = listPages(listPageDirs(config)).filter(({isOwn, name}) => isOwn && pages.has(name))
-    const {sqlDir = '', jobsDir} = config
+    const {sqlDir = ''} = config
     const sql = (sqlDir === '' ? [] : listFilesBelow(sqlDir)).filter(
       (path) => path.endsWith('.sql') && existsSync(join(SQL_DIR, relative(sqlDir, path))),
     )
-    const shipped = new Map(readJobs({jobsDir: undefined}).map((job) => [job.name, JSON.stringify(job)]))
-    const jobs = readJobs({jobsDir}).filter((job) => {
-      const ours = shipped.get(job.name)
-      return ours !== undefined && ours !== JSON.stringify(job)
+    const ours = readJobs({...config, jobsDir: undefined})
+    const shipped = new Map(ours.map((job) => [job.name, JSON.stringify(job)]))
+    const jobs = readJobs(config).filter((job) => {
+      const other = shipped.get(job.name)
+      return other !== undefined && other !== JSON.stringify(job)
     })
     const own = [...ownPages.map(({path}) => path), ...sql, ...jobs.map(({name}) => `job ${name}`)]
     return own.length === 0 ? 'none in place of ours' : `in place of ours, to be compared: ${own.join(', ')}`

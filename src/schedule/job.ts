@@ -85,6 +85,7 @@ const jobSchema = z
       const message = findCronProblem(text)
       if (message !== undefined) context.addIssue({code: 'custom', message})
     }),
+    /** By default the lender's. */
     timeZone: z.string().refine(isTimeZone, 'expected an IANA time zone'),
     /** Which slots missed while the scheduler was down still run, if within the grace. */
     catchUp: z.enum(['latest', 'each', 'none']).default('latest'),
@@ -119,7 +120,7 @@ export function findJob(jobs: readonly Job[], name: string): Job | undefined {
 }
 
 /** @throws ConfigError `UNKNOWN_NAME` with the names of the jobs; `JOB_INVALID` */
-export function requireJob(config: Pick<Config, 'jobsDir'>, name: string): Job {
+export function requireJob(config: Pick<Config, 'jobsDir' | 'timeZone'>, name: string): Job {
   const jobs = readJobs(config)
   const job = findJob(jobs, name)
   // The job of this name may be in one of the invalid files.
@@ -145,7 +146,7 @@ export const listFaults = (jobs: readonly Pick<Job, 'fault'>[]): LoantapeError[]
  * Reads the built-in jobs, and the user's own, which replace those of the same name. A wrong file takes no other job down: its
  * fault names file and field. @throws ConfigError `JOB_INVALID` without the folder
  */
-export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
+export function readJobs({jobsDir, timeZone}: Pick<Config, 'jobsDir' | 'timeZone'>): Job[] {
   const builtIn = join(import.meta.dirname, '../../jobs')
   const folders = [builtIn, ...(jobsDir === undefined ? [] : [resolve(jobsDir)])]
   const jobs = new Map<string, Job>()
@@ -154,7 +155,7 @@ export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
     const ofFolder = new Map<string, string>()
     for (const name of readdirSync(folder).filter(isJobFile).sort()) {
       const file = join(folder, name)
-      const job = readJob(file)
+      const job = readJob(file, timeZone)
       const other = ofFolder.get(job.name)
       const isTwice = other !== undefined && `'${job.name}' is also the name of the job in ${other}`
       ofFolder.set(job.name, name)
@@ -167,12 +168,12 @@ export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
 /** Files in other formats match too, so that they are refused instead of ignored. */
 const isJobFile = (name: string) => /^[^.].*\.(ya?ml|[cm]?[jt]s)$/i.test(name)
 
-function readJob(file: string): Job {
+function readJob(file: string, timeZone: string): Job {
   try {
     const isYaml = /\.ya?ml$/.test(file) && isFile(file)
     if (!isYaml) throw jobError(file, 'expected YAML in a file whose name ends in .yaml')
     const given = parseYaml(file)
-    const parsed = jobSchema.safeParse(isObject(given) ? {name: stemOf(file), ...given} : given)
+    const parsed = jobSchema.safeParse(isObject(given) ? {name: stemOf(file), timeZone, ...given} : given)
     if (parsed.success) return parsed.data
     throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
   } catch (error) {

@@ -57,11 +57,18 @@ test("the user's own jobs join the built-in ones or replace them by name", () =>
   expect(jobs.at(-1)).toEqual(aJob({name: 'own', timeoutMinutes: 240, enabled: true}))
 })
 
-test('a job is named as its file, and its slots have the usual grace', () => {
-  const {name: _name, catchUp: _catchUp, graceMinutes: _grace, ...shortest} = aJob()
+test("a job is named as its file, and due by the lender's clocks, with the usual grace", () => {
+  const {name: _name, catchUp: _catchUp, graceMinutes: _grace, timeZone: _zone, ...shortest} = aJob()
   write('my-night.yml', JSON.stringify(shortest))
   const usual = {catchUp: 'latest', graceMinutes: 360, timeoutMinutes: 240, enabled: true}
-  expect(requireJob(withOwn(), 'my-night')).toEqual({name: 'my-night', ...shortest, ...usual})
+  const inGuam = {...withOwn(), timeZone: 'Pacific/Guam'}
+  expect(requireJob(inGuam, 'my-night')).toEqual({
+    name: 'my-night',
+    ...shortest,
+    timeZone: 'Pacific/Guam',
+    ...usual,
+  })
+  expect(requireJob(inGuam, 'nightly').timeZone).toBe('Pacific/Guam')
   rmSync(join(jobsDir, 'my-night.yml'))
   write('My night.yaml', JSON.stringify(shortest))
   expect(requireFault().message).toContain('My night.yaml')
