@@ -70,34 +70,34 @@ export const hasOpenings = (stateDb: StateDb, profile: string): boolean =>
     [profile],
   ).length > 0
 
-/** The first month of which anything was issued to a profile; undefined if nothing was. */
-export const findFirstIssued = (stateDb: StateDb, profile: string): string | undefined =>
+/** The months of which anything was issued to a profile, oldest first. */
+export const listIssuedMonths = (stateDb: StateDb, profile: string): string[] =>
   stateDb.column(
     z.string(),
     `select distinct issued_line.period from issued_line join journal_batch using (batch_no)
-     where profile = ? order by issued_line.period limit 1`,
+     where profile = ? order by issued_line.period`,
     [profile],
-  )[0]
+  )
 
 /**
- * The closed months that an export of `period` issues as they were closed, oldest first. A closed month is what it was closed with
- * until a batch of it is issued after the closing; then, as while it is open, it is the present journal, dated in open months.
- * Others than `period` are among them if the profile began earlier or has a part of them, which `period` may have corrected.
+ * Of the months from `first` to `last`, the closed ones that are to be issued as they were closed, oldest first. A closed month is
+ * what it was closed with until a batch of it is issued after the closing; then, as while it is open, it is the present journal,
+ * dated in open months.
  */
-export function listAsClosed(stateDb: StateDb, profile: string, period: string): string[] {
+export function listAsClosed(
+  stateDb: StateDb,
+  profile: string,
+  {first, last}: {first: string; last: string},
+): string[] {
   return stateDb.column(
     z.string(),
-    `with begun as materialized (
-       select distinct issued_line.period from issued_line join journal_batch using (batch_no) where profile = ?1
+    `select period from closed_period as closed
+     where period between ? and ? and not exists (
+       select 1 from journal_batch
+       where profile = ? and period = closed.period and batch_no > closed.after_batch
      )
-     select period from closed_period as closed
-     where (period = ?2 or period in begun or (period < ?2 and period > (select min(period) from begun)))
-       and not exists (
-         select 1 from journal_batch
-         where profile = ?1 and period = closed.period and batch_no > closed.after_batch
-       )
      order by period`,
-    [profile, period],
+    [first, last, profile],
   )
 }
 

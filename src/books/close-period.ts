@@ -94,7 +94,7 @@ export async function closePeriod(
 /** False for a closed month of which only what it was closed with is still to be issued: that keeps its dates. */
 async function hasLaterKnowledge(stateDb: StateDb, release: Release, {profile, period}: NotIssued) {
   const closed = findClosedPeriod(stateDb, period)
-  if (!closed || !listAsClosed(stateDb, profile, period).includes(period)) return true
+  if (!closed || listAsClosed(stateDb, profile, {first: period, last: period}).length === 0) return true
   await using db = await openRelease(release)
   const entry = z.object({entry_id: z.string()})
   const lines = await db.all(entry, readQuery('journal_of_months'), [JSON.stringify([period]), null])

@@ -4,12 +4,12 @@ import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {applyAct, type BatchAct, openBooks, type Perform} from '../accounting/acts.ts'
 import {
-  findFirstIssued,
   hasOpenings,
   type IssuedBatch,
   listAsClosed,
   listBatches,
   listIssuedLines,
+  listIssuedMonths,
   listRenamed,
   markHandedOver,
 } from '../accounting/issued.ts'
@@ -42,10 +42,8 @@ export interface JournalRequest {
 }
 
 /**
- * Issues what is new in the journal of a period, and before it what earlier ones lack, and hands the files over, after those that
- * an earlier run could not hand over. Closed periods are issued as they were closed, see {@link listAsClosed}; what became known
- * later follows in batches of its own, dated in the open period.
- * Returns the batches handed over; if none is of the period, also its last one.
+ * Issues what the months of a profile lack, up to the period or beyond, see {@link listTargets}, and hands the files over, after
+ * those that an earlier run could not hand over. Returns the batches handed over; if none is of the period, also its last one.
  * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`, `NOT_WRITABLE`, `JOURNAL_…`
  */
 export async function exportJournal(
@@ -79,12 +77,7 @@ async function issueMonth(
   const span = await readPeriodSpan(config, period, world)
   await requireSameHistory(stateDb, folder)
   let state = readIssueState(stateDb)
-  const release = await requireBuilt(config, {asOf: span.asOf}, world)
-  const readOther = async (months: readonly string[], deals: Iterable<string>) => {
-    const {asOf, observedUntil} = span
-    const latest = asOf === observedUntil ? release : await requireBuilt(config, {asOf: observedUntil}, world)
-    return await readJournal(latest, months, {deals})
-  }
+  const release = await requireBuilt(config, {asOf: span.observedUntil}, world)
   const store = (batch: BatchAct) =>
     perform(() => {
       const now = readIssueState(stateDb)
@@ -94,7 +87,7 @@ async function issueMonth(
       return {act: 'batch issued', at: new Date(world.realClock.now()).toISOString(), batches: [batch]}
     })
   for await (const target of listTargets(stateDb, request, {release, mapping, isOver: span.isOver})) {
-    const batch = await prepareBatch(stateDb, target, readOther)
+    const batch = prepareBatch(stateDb, target)
     if (!batch) continue
     world.onStep('journal planned')
     if (!store(batch)) return await issueMonth(config, request, issuing, world, batches)
@@ -114,8 +107,10 @@ async function issueMonth(
 }
 
 /**
- * What the issued lines of a month must add up to, one target after the other. Entries of a month rest on those of earlier ones,
- * so that what these lack, from the first month of the profile on, comes first.
+ * What the issued lines of a month must add up to, one target after the other: for every month from the first to the last that was
+ * ever issued to the profile or is asked for, oldest first, since entries of a month rest on those of earlier ones, and what moves
+ * from one month to another is booked in the one and reversed in the other. Closed months come first, as they were closed, see
+ * {@link listAsClosed}; what became known later follows in batches of its own, dated in the open period.
  */
 async function* listTargets(
   stateDb: StateDb,
@@ -126,28 +121,21 @@ async function* listTargets(
     isOver,
   }: {release: Release; mapping: AccountMapping; isOver: (period: string) => boolean},
 ): AsyncGenerator<JournalTarget> {
-  const first = findFirstIssued(stateDb, profile.name) ?? period
+  const issued = [...listIssuedMonths(stateDb, profile.name), period].sort()
+  const range = {first: issued[0] ?? period, last: issued.at(-1) ?? period}
   const withOpening = request.withOpening || hasOpenings(stateDb, profile.name)
   const month = {profile, present: mapping, withOpening}
-  for (const name of listAsClosed(stateDb, profile.name, period)) {
+  const wentOn = readWentOn(stateDb)
+  for (const name of listAsClosed(stateDb, profile.name, range)) {
     const closed = findClosedPeriod(stateDb, name)
     if (!closed) continue
-    yield {
-      ...month,
-      period: name,
-      isComplete: true,
-      closed,
-      lines: closed.lines,
-      terms: closed.terms,
-      mapping: closed.mapping,
-      // The history that it depends on now, which a true-up replaces by the recovered one.
-      source: {...closed.release, history_id: closed.history_id, ...readWentOn(stateDb)},
-      firstOpenDay: '',
-    }
+    // The history that it depends on now, which a true-up replaces by the recovered one.
+    const source = {...closed.release, history_id: closed.history_id, ...wentOn}
+    yield {...month, ...closed, isComplete: true, closed, source, firstOpenDay: ''}
   }
   const open = await compareIssued(stateDb, release, [profile.name], {withOpening})
-  const months = open.map((one) => one.period).filter((name) => name >= first && name < period)
-  for (const name of [...months, period]) {
+  const months = open.map((one) => one.period).filter((name) => name >= range.first && name <= range.last)
+  for (const name of new Set([...months, period].sort())) {
     const isClosed = listClosedPeriods(stateDb).includes(name)
     yield {
       ...month,
@@ -156,7 +144,7 @@ async function* listTargets(
       terms: await readTieOut(release, name),
       lines: await readJournal(release, [name], {isClosed}),
       mapping,
-      source: {...release.manifest, ...readWentOn(stateDb)},
+      source: {...release.manifest, ...wentOn},
       firstOpenDay: findFirstOpenDay(stateDb),
     }
   }

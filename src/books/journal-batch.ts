@@ -1,9 +1,9 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import type {BatchAct} from '../accounting/acts.ts'
-import {listAsClosed, listIssuedLines} from '../accounting/issued.ts'
+import {listIssuedLines} from '../accounting/issued.ts'
 import {type AccountMapping, findSharedNames, nameAccounts} from '../accounting/mapping.ts'
-import {type ClosedPeriod, findClosedPeriod, findFirstOpenDay} from '../accounting/periods.ts'
+import type {ClosedPeriod} from '../accounting/periods.ts'
 import {
   bookOpenings,
   type IssuedLine,
@@ -56,67 +56,31 @@ interface BatchPlan {
 
 /**
  * The batch that turns what was already issued into the target's journal, with its files proved; undefined if there is nothing
- * to issue. If the deals have standing entries of other months that no longer hold, these are reversed in the same batch, since
- * this month may now book what they booked. `readOther` reads the present journal of other months, with opening balances.
+ * to issue.
  * @throws CheckError `JOURNAL_FILE`; ConfigError `ACCOUNTING_MAPPING`
  */
-export async function prepareBatch(
-  stateDb: StateDb,
-  target: JournalTarget,
-  readOther: (periods: readonly string[], deals: Iterable<string>) => Promise<JournalLine[]>,
-): Promise<BatchAct | undefined> {
-  const {profile, period, withOpening} = target
+export function prepareBatch(stateDb: StateDb, target: JournalTarget): BatchAct | undefined {
+  const {profile, period, closed, withOpening, firstOpenDay} = target
   const before = listIssuedLines(stateDb, profile.name, {period})
-  const isWanted = ({event}: JournalLine) => withOpening || event !== 'opening'
-  const wanted = target.lines.filter(isWanted)
-  const planClosed = (closed: ClosedPeriod) =>
-    planAsClosed(stateDb, closed, {profile: profile.name, isWanted})
-  const own = target.closed ? planClosed(target.closed) : planIssue(wanted, before, target.firstOpenDay)
-  const deals = new Set(own.map(({deal_id}) => deal_id))
-  const issued = listIssuedLines(stateDb, profile.name, {deals}).filter((line) => line.period !== period)
-  const months = stateDb.column(
-    z.string(),
-    `select distinct issued_line.period from issued_line join journal_batch using (batch_no)
-     where profile = ? and issued_line.period <> ? order by issued_line.period`,
-    [profile.name, period],
-  )
-  const other = issued.length > 0 ? await readOther(months, new Set(issued.map(({deal_id}) => deal_id))) : []
-  const present = other.filter(isWanted)
-  const moved = findMovedDeals(present, issued)
-  const isMoved = ({deal_id}: JournalLine) => moved.has(deal_id)
-  const monthOf = (line: JournalLine | IssuedLine) =>
-    'period' in line ? line.period : line.entry_date.slice(0, 7)
-  // Of these deals what a month was closed with comes first.
-  const listDeals = (month: string) => {
-    const closed = findClosedPeriod(stateDb, month)
-    return closed ? planClosed(closed).map(({deal_id}) => `${month} ${deal_id}`) : []
-  }
-  const touched = new Set([...issued, ...present].filter(isMoved).map(monthOf))
-  const toCome = listAsClosed(stateDb, profile.name, period).filter((month) => touched.has(month))
-  const later = new Set(toCome.flatMap(listDeals))
-  const isNow = (line: JournalLine | IssuedLine) =>
-    isMoved(line) && !later.has(`${monthOf(line)} ${line.deal_id}`)
-  const superseded = issued.filter(isNow)
-  const elsewhere = planIssue(present.filter(isNow), superseded, findFirstOpenDay(stateDb))
-  const lines = sortLines([...own, ...elsewhere])
+  const wanted = target.lines.filter(({event}) => withOpening || event !== 'opening')
+  const corrected = closed ? listCorrected(stateDb, closed, profile.name) : new Set()
+  const isLeft = ({deal_id}: JournalLine) => !corrected.has(deal_id)
+  const lines = planIssue(wanted.filter(isLeft), before.filter(isLeft), firstOpenDay)
   const terms = withOpening ? bookOpenings(target.terms) : target.terms
-  const bridge = bridgeJournal(target.lines, wanted, own, {elsewhere, terms})
-  return composeBatch(target, {lines, handedOut: lines, before: [...before, ...superseded], bridge})
+  const bridge = bridgeJournal(target.lines, wanted, lines, terms)
+  return composeBatch(target, {lines, handedOut: lines, before, bridge})
 }
 
-/** What is left to issue of a month as it was closed. Deals of which anything was issued since, such as a true-up, are left out. */
-function planAsClosed(
-  stateDb: StateDb,
-  {period, lines, after_batch}: ClosedPeriod,
-  {profile, isWanted}: {profile: string; isWanted: (line: JournalLine) => boolean},
-): IssuedLine[] {
-  const since = `select deal_id from issued_line join journal_batch using (batch_no)
-     where profile = ? and issued_line.period = ? and batch_no > ?`
-  const corrected = new Set(stateDb.column(z.string(), since, [profile, period, after_batch]))
-  const isLeft = ({deal_id}: JournalLine) => !corrected.has(deal_id)
-  const before = listIssuedLines(stateDb, profile, {period}).filter(isLeft)
-  return planIssue(lines.filter(isWanted).filter(isLeft), before, '')
-}
+/** The deals of which anything was issued since a month was closed, such as a true-up: of these it is no longer as it was closed. */
+const listCorrected = (stateDb: StateDb, {period, after_batch}: ClosedPeriod, profile: string) =>
+  new Set(
+    stateDb.column(
+      z.string(),
+      `select deal_id from issued_line join journal_batch using (batch_no)
+       where profile = ? and issued_line.period = ? and batch_no > ?`,
+      [profile, period, after_batch],
+    ),
+  )
 
 /** Undefined if there is nothing to issue. @throws what {@link prepareBatch} throws */
 export function composeBatch(target: BatchTarget, plan: BatchPlan): BatchAct | undefined {
@@ -207,28 +171,6 @@ function sortLines(lines: readonly IssuedLine[]): IssuedLine[] {
   )
 }
 
-/** The deals with a standing entry that the journal of its month lacks, even under other accounts or another number. */
-function findMovedDeals(journal: readonly JournalLine[], issued: readonly IssuedLine[]): Set<string> {
-  const kindOf = ({deal_id, event, debit}: JournalLine, period: string) =>
-    JSON.stringify([deal_id, period, event, debit])
-  const held = new Map<string, number>()
-  for (const line of journal) {
-    if (line.line_no !== 1) continue
-    const kind = kindOf(line, line.entry_date.slice(0, 7))
-    held.set(kind, (held.get(kind) ?? 0) + 1)
-  }
-  const moved = new Set<string>()
-  for (const {isBooked, lines} of findStanding(issued).values()) {
-    const [line] = lines
-    if (!isBooked || !line) continue
-    const kind = kindOf(line, line.period)
-    const left = held.get(kind) ?? 0
-    if (left === 0) moved.add(line.deal_id)
-    held.set(kind, left - 1)
-  }
-  return moved
-}
-
 /** The state of every issued entry, by id, with its lines as last issued. */
 function findStanding(issued: readonly IssuedLine[]) {
   const entries = [...Map.groupBy(issued, ({entry_id}) => entry_id)]
@@ -280,28 +222,22 @@ const compare = (a: string, b: string) => Number(a > b) - Number(a < b)
 /**
  * How a batch ties out to the journal of its month: `journal` = `issued_before` + `booked` + `left_out`; and the journal to the
  * month's roll-forward by its `terms`, none in a true-up. `wanted` is the journal without opening balances that nobody asked
- * for; `elsewhere` is what the batch issues in other months.
+ * for.
  */
 function bridgeJournal(
   journal: readonly JournalLine[],
   wanted: readonly JournalLine[],
   issued: readonly IssuedLine[],
-  {elsewhere = [], terms = []}: {elsewhere?: readonly IssuedLine[]; terms?: readonly TiedTerm[]} = {},
+  terms: readonly TiedTerm[] = [],
 ) {
-  const totalsOf = (lines: readonly IssuedLine[]) => ({
-    booked: totalOf(lines.filter((line) => !isReversal(line))),
-    reversed: totalOf(lines.filter(isReversal)),
-  })
   const held = new Set(wanted)
   const now = new Set(issued.flatMap((line) => (isReversal(line) ? [] : line.entry_id)))
-  const {booked, reversed} = totalsOf(issued)
   return {
     journal: totalOf(journal),
     issued_before: totalOf(wanted.filter(({entry_id}) => !now.has(entry_id))),
-    booked,
+    booked: totalOf(issued.filter((line) => !isReversal(line))),
     left_out: {opening: totalOf(journal.filter((line) => !held.has(line)))},
-    reversed,
-    other_months: totalsOf(elsewhere),
+    reversed: totalOf(issued.filter(isReversal)),
     terms,
   }
 }

@@ -1,4 +1,4 @@
-import {findFirstIssued} from '../accounting/issued.ts'
+import {listIssuedMonths} from '../accounting/issued.ts'
 import {findFirstOpen, listPeriodEvents} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import {closePeriod} from '../books/close-period.ts'
@@ -192,7 +192,7 @@ async function issueEarlier(
   world: World,
 ): Promise<BatchResult[]> {
   const exported = job.steps.flatMap((step) => (step.do === 'export' && step.period ? step.profiles : []))
-  const hasEarlier = (name: string) => (findFirstIssued(stateDb, name) ?? period) < period
+  const hasEarlier = (name: string) => (listIssuedMonths(stateDb, name)[0] ?? period) < period
   const profiles = exported.filter((name) => findJournalProfile(name) && hasEarlier(name))
   const batches = await exportRelease(config, {profiles, period: previousMonthOf(period)}, world)
   return batches.filter(({outcome}) => outcome === 'written')
