@@ -139,9 +139,10 @@ async function runStep(
       const previous = previousMonthOf(dayOf(instant, job))
       const journals = profiles.filter(findJournalProfile)
       const result = await exportRelease(config, {profiles: journals, period: period && previous}, world)
-      // Tables go with the journals of this run, which may be of months that earlier runs left out.
+      // Tables go with the journals of this run, which may be of months that earlier runs left out, or of the one under way.
       const months = [...[...batches, ...result].flatMap((batch) => batch.period ?? []), previous]
-      const moments = period ? [...new Set(months)].map((month) => ({period: month})) : [{asOf}]
+      const over = new Set(months.filter((month) => month <= previous))
+      const moments = period ? [...over].map((month) => ({period: month})) : [{asOf}]
       const others = profiles.filter((name) => !journals.includes(name))
       for (const moment of moments)
         result.push(...(await exportRelease(config, {profiles: others, tables, dialect, ...moment}, world)))

@@ -157,6 +157,26 @@ test('a job that closes a month first issues what became known of earlier ones, 
   expect(await runOn('2026-03-05')).toMatchObject({steps: [{result: {outcome: 'unchanged'}, issued: []}, {}]})
 })
 
+test('a job writes tables of months that are over, although its journal brings one that is not up to date', async () => {
+  using books = openBooks()
+  for (const [day, loan_amount] of [
+    ['2026-01-20', 100],
+    ['2026-02-01', 130],
+  ] as const)
+    await books.walk(day, {a: {loan_amount, status: 'funded'}})
+  await books.export('xero', '2026-02', '2026-02-02')
+  await books.walk('2026-02-03', {a: {loan_amount: 140, status: 'funded'}})
+  const tables: Step = {...exportCsv, tables: ['accounting.loan_register']}
+  const job = monthEnd({do: 'export', profiles: ['xero'], period: 'previous'}, tables)
+  const slot = Date.parse('2026-02-04T11:00:00Z')
+  expect(await runJob(books.config, {job, slot}, books.at('2026-02-04'))).toMatchObject({
+    steps: [
+      {result: [{period: '2026-02', outcome: 'written'}, {period: '2026-01'}]},
+      {result: [{batch_id: expect.stringContaining('2026-01-31')}]},
+    ],
+  })
+})
+
 test('a manually requested run is recorded, with its error message', async () => {
   const job = aJob({name: 'to-postgres', steps: [{do: 'publish', to: 'postgres'}]})
   await failureOf(performJob(lab.config, {job}, lab.createWorld()))
