@@ -3,9 +3,11 @@ import {cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} fro
 import {dirname, join} from 'node:path'
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {expect, test} from 'vitest'
+import {dealStream} from '../../src/contract/deal.ts'
 import {BOOK_TABLES, setAccounts} from '../support/books.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, day, failureOf, someDeals} from '../support/lab.ts'
+import {readFieldAs} from '../support/schema.ts'
 import {useLab} from '../support/set-up.ts'
 
 const PROGRAMS = join(import.meta.dirname, '../../node_modules/.cache/python/bin')
@@ -207,4 +209,13 @@ test('evidence of a release says which walk does not count, who took it back and
     expect.objectContaining({walk_id: wrong.walk_id, ended_how: 'taken back: a wrong list'}),
   )
   expect(await lab.run(['rebuild'])).toMatchObject({code: 0, stdout: expect.stringContaining('matches them')})
+})
+
+test('a record that was replayed is proved by the answer that it came in', async () => {
+  using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 360_000)
+  const env = {LOANTAPE_NOW: day(7)}
+  const replayed = await lab.run(['quarantine', 'replay', '--json'], env)
+  expect(JSON.parse(replayed.stdout)).toMatchObject({replayed: 1})
+  const {code, told} = await check(await write('replayed', 'current', '--all-fields', '--from', '2026-02-01'))
+  expect([code, told]).toEqual([0, expect.stringMatching(/^PROVEN$/m)])
 })
