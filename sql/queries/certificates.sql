@@ -23,7 +23,7 @@ select
           'reason': reason
         } order by quarantine_id)
       from history.raw.quarantine as q
-      where q.walk_id = walk.walk_id and q.source = 'list' and place like '%/%'
+      where q.walk_id = walk.walk_id and walk.stream = 'deal' and q.source = 'list' and place like '%/%'
     ),
     []
   ) as quarantined_places

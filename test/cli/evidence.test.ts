@@ -53,7 +53,10 @@ test("evidence holds every line that leads to the release; with --all-fields als
 })
 
 test('evidence never names people, whatever answers it holds, and holds feeds of rates as received', async () => {
-  linkBorrower(lab, 'deal_000001', 'ada.q@example.com')
+  for (const id of ['deal_000001', 'deal_000002']) linkBorrower(lab, id, 'ada.q@example.com')
+  changeRecords(lab, '/deals/deal_000002/borrowers', ([link]) =>
+    Object.assign(link ?? {}, {created_at: 'Monday'}),
+  )
   await lab.run(['note', 'add', '--deal', 'deal_000001', '--text', 'Of Querfeldein.'])
   const [feeds, csv] = [join(root, 'rates.json'), join(root, 'sofr.csv')]
   writeFileSync(csv, 'date,value\n2026-02-02,4.31\n')
