@@ -136,7 +136,7 @@ export function renderBuild(built: BuildResult & Partial<Compared>): string {
 
 /** Returns the instant in DuckDB's format, UTC. */
 function parseKnownAt(text: string): string {
-  const micros = parseInstant(isCalendarDate(text) ? `${text}T00:00:00Z` : text)
+  const micros = parseInstant(text)
   if (micros !== null) return formatInstant(micros).replace('T', ' ').replace('Z', '')
   throw refuseValue(text, '--known-at', 'ISO 8601 with an offset, such as 2026-01-31T23:00:00Z')
 }

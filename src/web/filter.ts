@@ -1,4 +1,5 @@
 import {instantsOfWallTime, isCalendarDate, wallTimeOf} from '../core/clock.ts'
+import type {Config} from '../core/config.ts'
 import {groupThousands} from '../core/money.ts'
 import {quoteLiteral} from '../store/database.ts'
 import {words} from './figures.ts'
@@ -46,13 +47,18 @@ const isMoment = (text: string) =>
   isCalendarDate(text.slice(0, 10)) && /^.{10}(T([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d(\.\d+)?)?)?Z?)?$/.test(text)
 
 /**
- * The last instant of a day, hour, minute or second in `timeZone` (in UTC if it ends in `Z`): `YYYY-MM-DDTHH:MM:SS.ssssss`, UTC.
+ * The last instant of a business day, or of an hour, minute or second in `timeZone` (in UTC if it ends in `Z`):
+ * `YYYY-MM-DDTHH:MM:SS.ssssss`, UTC.
  */
-export function endOfMoment(text: string, timeZone: string): string {
+export function endOfMoment(
+  text: string,
+  {timeZone, dayCutoff}: Pick<Config, 'timeZone' | 'dayCutoff'>,
+): string {
   const given = text.replace(/Z$/, '')
   const end = `${given}${'YYYY-MM-DDT23:59:59.999999'.slice(given.length)}`
   if (given !== text) return end
-  const wall = Date.parse(`${end.slice(0, 19)}Z`)
+  const cutoff = text.includes('T') ? '00:00' : dayCutoff
+  const wall = Date.parse(`${end.slice(0, 19)}Z`) + Date.parse(`1970-01-01T${cutoff}Z`)
   const [earlier, later] = instantsOfWallTime(wall, timeZone)
   const instant = wallTimeOf(later, timeZone) > wall ? earlier : later
   // In a zone west of UTC, the last day of 9999 ends in the year 10000.

@@ -196,11 +196,11 @@ export function listReleases(releases: string): Release[] {
 function findRelease(
   folder: DataFolder,
   {values}: Pick<Filter, 'values'>,
-  timeZone: string,
+  config: Config,
 ): Release | undefined {
   const [asOf, knownAt] = [values.get('as_of'), values.get('known_at')]
   if (asOf === null && knownAt === null) return findCurrentRelease(folder)
-  const until = knownAt === null ? undefined : endOfMoment(knownAt, timeZone)
+  const until = knownAt === null ? undefined : endOfMoment(knownAt, config)
   return listReleases(folder.releases).find(
     ({manifest}) =>
       (asOf === null || manifest.as_of === asOf) &&
@@ -265,7 +265,7 @@ export function createReaders(folder: DataFolder, config: Config) {
   }))
   return {
     find(filter: Pick<Filter, 'values'>) {
-      const release = findRelease(folder, filter, config.timeZone)
+      const release = findRelease(folder, filter, config)
       if (!release) return undefined
       const {dir} = release
       const longestUnused = pages.reduce((one, other) => (one.usedAt <= other.usedAt ? one : other))

@@ -152,7 +152,7 @@ export function viewNone(
   const kept = [...new Set(listReleases(folder.releases).map(({manifest}) => manifest.as_of))]
   const as_of = values.get('as_of') ?? kept[0]
   const knownAt = values.get('known_at')
-  const known_at = knownAt === null ? '' : `${endOfMoment(knownAt, config.timeZone)}Z`
+  const known_at = knownAt === null ? '' : `${endOfMoment(knownAt, config)}Z`
   const isAsked = values.has('as_of') || values.has('known_at')
   const page = kept.length > 0 && isAsked ? 'state/no_such_release' : 'state/no_release'
   return viewState(page, {stateDb, params: {kept, as_of, known_at}, mayAct})

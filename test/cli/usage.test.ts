@@ -33,6 +33,7 @@ const wrong: [args: string, code: string, words: RegExp][] = [
   ['sync now', 'USAGE', /too many arguments for 'sync'.*now/],
   ['build --as-of 2026-02-30', 'USAGE', /'2026-02-30' in --as-of/],
   ['build --as-of 2026-02-01', 'MOMENT_RANGE', /2026-02-02 \(the first walk\)/],
+  ['build --known-at 2026-02-02', 'USAGE', /in --known-at/],
   ['build --known-at 2026-02-02T10:00', 'USAGE', /in --known-at/],
   ['export csv --decimal ,', 'USAGE', /--decimal: expected another delimiter/],
   ['export csv --preview', 'USAGE', /--preview is for journals/],

@@ -291,7 +291,7 @@ test('a release that is not kept is built on request, and shown', async () => {
       value,
     ]),
   )
-  expect(fields).toEqual({do: 'build', as_of: '2026-02-28', known_at: '2026-02-28T04:59:59.999999Z'})
+  expect(fields).toEqual({do: 'build', as_of: '2026-02-28', known_at: '2026-02-28T10:59:59.999999Z'})
   expect((await post(fields)).status).toBe(303)
   await until(() => listActions()[0]?.ended_at)
   expect(listActions()[0]).toMatchObject({exit_code: 0})
