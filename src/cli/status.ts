@@ -4,7 +4,7 @@ import {readStatuses} from '../build/sources.ts'
 import {STREAMS} from '../contract/streams.ts'
 import type {Config} from '../core/config.ts'
 import {groupThousands, quantity} from '../core/money.ts'
-import {shorten} from '../core/text.ts'
+import {escapeLineEnds, shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {listDisagreements} from '../record/record-compare.ts'
 import {wasClockAhead} from '../schedule/alarms.ts'
@@ -130,7 +130,7 @@ function renderChecking({release_id, failed}: Checking): string[] {
 }
 
 function renderDrift({kind, path, value, records}: DriftFinding): string {
-  const what = value === null ? path : `${path} '${shorten(value)}'`
+  const what = value === null ? path : `${path} '${escapeLineEnds(shorten(value))}'`
   return `Drift: ${kind} ${what} in ${quantity(records, 'record')}.`
 }
 

@@ -26,6 +26,7 @@ test('text from the source can neither steer nor reverse nor flood the terminal'
   for (const said of [synced.stdout, stdout])
     expect(said).toContain(String.raw` ctc\n\u001b[2jok (deals=1, amount`)
   expect(stdout).toContain(String.raw`Drift: unknown_value status '\u001b[2j\u000dheld' in 1 record.`)
+  expect(stdout).toContain(String.raw`Drift: unknown_value status 'ctc\n\u001b[2jok' in 1 record.`)
   expect(stdout).toContain(String.raw`Drift: unknown_value status '\u202edleh' in 1 record.`)
   expect(stdout).toContain(`status '${'x'.repeat(79)}…' in 1 record.`)
   expect(stdout).not.toContain('x'.repeat(80))
