@@ -25,7 +25,7 @@ const EXACT_PLACE = /="[^"]*$|<textarea[^<]*$/
 
 /** Names characters that are invisible or change text direction: `⟨U+202E⟩`. */
 export function showControls(text: string): string {
-  return text.replace(/[[\p{Cc}\p{Bidi_Control}]--[\t\n\r]]/gv, (character) => {
+  return text.replace(/[[\p{Cc}\p{Bidi_Control}\u00ad\u200b\u2060\ufeff]--[\t\n\r]]/gv, (character) => {
     const code = (character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')
     return `⟨U+${code}⟩`
   })

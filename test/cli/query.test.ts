@@ -17,8 +17,8 @@ const PAIR = `select deal_id, loan_amount, property_value, created_at from core.
 /** Must be sent as text, because a JSON number cannot hold it. */
 const LARGEST = '9999999999999999.99'
 
-/** Characters that reverse a terminal's line, color it, and move its cursor. */
-const TURNING = '3 \u202etS \\niaM\u202c \u009b31m\u007f'
+/** Characters that reverse a terminal's line, color it, move its cursor, and that nobody sees. */
+const TURNING = '3 \u202etS \\niaM\u202c \u009b31m\u007f \u200b\ufeff'
 
 const lab = await useLab({tables: FEW_TABLES})
 lab.service.store.insert([
@@ -44,7 +44,7 @@ test('no text of the source commands a terminal', async () => {
   ]) {
     const {stdout: shown} = await runCommand(args, lab.env, {width: 80})
     expect(shown).not.toMatch(/[[\p{Cc}\p{Bidi_Control}]--\n]/v)
-    expect(shown).toContain(String.raw`\u009b31m\u007f`)
+    expect(shown).toContain(String.raw`\u009b31m\u007f \u200b\ufeff`)
     const {stdout: piped} = await runCommand(args, lab.env)
     if (args[0] !== 'trace') expect(piped).toContain('\u202e')
     if (args[0] === 'tape') expect(readLines(shown)).toEqual(readLines(piped))

@@ -35,7 +35,7 @@ const ODD_IDS = [
   'x'.repeat(200),
 ]
 
-const TURNED = '\u202e123 tS niaM\u202c'
+const TURNED = '\u202e123 tS niaM\u202c\u200b'
 
 /** Texts a source may send; pages must show them only as text. */
 const HOSTILE = [
@@ -148,7 +148,7 @@ describe('a source whose texts are hostile', () => {
       const shown = text.replaceAll(/<(style|script|textarea)\b.*?<\/\1>/gs, '').replaceAll(/<[^>]*>/g, '')
       expect(shown, path).not.toMatch(/[[\p{Cc}\p{Bidi_Control}]--[\t\n\r]]/v)
     }
-    expect(await read(side, `/deals/${idOf(TURNED)}`)).toContain('⟨U+202E⟩123 tS niaM⟨U+202C⟩')
+    expect(await read(side, `/deals/${idOf(TURNED)}`)).toContain('⟨U+202E⟩123 tS niaM⟨U+202C⟩⟨U+200B⟩')
   })
 
   test('a name is cut to a sensible length, and a blank one is called blank', async () => {
