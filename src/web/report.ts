@@ -49,7 +49,8 @@ function openReport(release: Release, config: Config, page?: string, forViewers 
   const files = listPages(readers.pageDirs).flatMap((one) =>
     !one.isOwn || own.includes(one.name) ? [one.name] : [],
   )
-  const known = [...new Set(['morning', ...files])]
+  // Morning compares with another day, which needs all tables.
+  const known = [...new Set([...(only ? [] : ['morning']), ...files])]
   if (name !== undefined && !known.includes(name))
     throw newError(
       'UNKNOWN_NAME',
@@ -68,7 +69,6 @@ function openReport(release: Release, config: Config, page?: string, forViewers 
     query,
     name,
     isFile: true,
-    /** A comparison with another day needs all tables. */
     isCompared: (one: string) => only === undefined && !(name === 'morning' && files.includes(one)),
     [Symbol.dispose]: () => pool[Symbol.dispose](),
   }
@@ -89,7 +89,6 @@ async function showPages(view: ReturnType<typeof openReport>, isMail = false) {
   return {
     title: isAll ? 'Portfolio report' : (pages[0]?.title ?? name),
     content: html`${pages.map(({title, body}) => html`${isAll && html`<h2 class="part">${title}</h2>`}${linkless(body)}`)}`,
-    isThere: pages.length > 0,
     problems: pages.flatMap(({problems = []}) => problems),
     rows: Object.assign({}, ...pages.map(({rows}) => rows)) as Readonly<Record<string, number>>,
   }
@@ -161,9 +160,8 @@ export async function renderDigest(
 ): Promise<Message | undefined> {
   const {page, when, to} = step
   using view = openReport(release, config, page, to !== undefined)
-  const {title, content, isThere, problems, rows} = await showPages(view, true)
+  const {title, content, problems, rows} = await showPages(view, true)
   if (problems.length > 0) throw newError('QUERY_FAILED', problems.join('\n'))
-  if (!isThere) return undefined
   if (when !== undefined && !Object.hasOwn(rows, when)) {
     const expected = expectOneOf(when, Object.keys(rows), 'none of its blocks has a `name`')
     throw newError('UNKNOWN_NAME', `Block '${when}' of page '${page}': ${expected}.`)

@@ -156,6 +156,7 @@ test('any page is sent: to whom alarms go or to others as viewers, when one of i
   )
   expect(await send({page: 'long?state=TX', to}, restricted)).toContain("filter reads table 'core.deal'")
   expect(await send({page: 'ours', to})).toMatch(/^2 .*Page 'ours', for viewers: expected one of/s)
+  expect(await send({to}, restricted)).toMatch(/^2 .*Page 'morning', for viewers: expected one of/s)
   expect(await send({page: 'ours'})).toContain('sent')
 
   // A digest with nothing to say, and mistakes in digests.
