@@ -26,7 +26,7 @@ test('what needs a person is that of the release: values a warning has in words,
   const page = await side.readText('/')
   expect(page).toContain('ltv above 10: taken for unknown')
   expect(page).toContain('ltv above 1.5: kept, in no average')
-  expect(page).toContain('such as parked (deals 1, amount $350,000.00) How fresh it is')
+  expect(page).toContain('such as parked (deals 1, amount $350,000.00) What moved the portfolio')
   expect(page).not.toContain('could not be read')
   expect(await side.readText('/?as_of=2026-03-02')).toContain('1 record of the last walk could not be read')
 })
@@ -83,7 +83,7 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   )
   const page = await side.readText('/')
   const before = 'the release before, as of 2026-03-02, known at 2026-03-02 20:00:00 EST'
-  expect(page).toContain(`What moved it Since ${before}`)
+  expect(page).toContain(`What moved the portfolio Since ${before}`)
   // Ten deals of 350,000 left, two of 100 came, 50,000 were added, and 350,000 moved from the pipeline to funded.
   expect(page).toContain('−$3,449,800.00 (−30.8 %) since the release before')
   expect(page).toContain('−$3,150,000.00 (−30.0 %) since the release before')
@@ -121,7 +121,7 @@ test('the second of two walks on the first day is compared, deal by deal, with w
 
   const digest: DigestStep = {do: 'digest', page: 'morning'}
   const words = (await renderDigest(requireRelease(lab.folder), lab.config, digest))?.words
-  expect(words).toContain(`\n\nWhat moved it:\nSince ${before}\n`)
+  expect(words).toContain(`\n\nWhat moved the portfolio:\nSince ${before}\n`)
   expect(words).toMatch(
     /\ndeal_000032 · – · \+\$350,000\.00 · −\$350,000\.00 · draft → funded · \d+ .*, [A-Z]{2} \d{5} · \w+.*\n/,
   )
@@ -130,7 +130,7 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   store.update('deal_000031', {loan_amount_cents: 500_000_00n})
   await lab.sync('2026-03-03T22:00:00-05:00')
   const next = await side.readText('/')
-  expect(next).toContain('What moved it Since 2026-03-02.')
+  expect(next).toContain('What moved the portfolio Since 2026-03-02.')
   // Of no deals at all the day before is known, too.
   const ofNone = await side.readText('/?state=none')
   expect(ofNone).toContain('Since 2026-03-02. Nothing of what is open')
@@ -138,7 +138,7 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   expect(await side.readText('/?state=none&against=2026-03-01')).not.toContain('unchanged')
   const [, id] = /against=(2026-03-03-[0-9a-f]{12})/.exec(await side.read()) ?? []
   expect(await side.readText(`/?against=${id}`)).toMatch(
-    /What moved it Since the release before, as of 2026-03-03.* All \+\$100,000\.00 – \+\$100,000\.00/,
+    /What moved the portfolio Since the release before, as of 2026-03-03.* All \+\$100,000\.00 – \+\$100,000\.00/,
   )
   expect(first.release_id).not.toBe(id)
 })
