@@ -243,7 +243,7 @@ ${
   given.maySave &&
   filter.condition !== undefined &&
   html`<form method="post" action="/filters">${hidden(values)}<input type="hidden" name="path" value="${path}">
-<p><label>Save what is chosen for everybody as <input name="save_as" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Save</button></p></form>`
+<p><label>Save what is chosen for everybody as <input name="save_as" required pattern="[\\w\\- ]{1,100}" title="Letters, digits, spaces, _ and -"></label> <button>Save</button></p></form>`
 }</details>`
 }
 

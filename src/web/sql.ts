@@ -220,7 +220,8 @@ function readQueryForm(form: URLSearchParams, filter: Filter): Given {
 }
 
 function readFilterForm(form: URLSearchParams, filter: Filter): Given {
-  const name = form.get('save_as') ?? ''
+  // The form shows it with spaces again.
+  const name = (form.get('save_as') ?? '').trim().replaceAll(/ +/g, '_')
   const fault = findFault(filter)
   if (fault !== undefined) return fault.replace(/\.$/, '')
   if (!NAME.test(name) || filter.condition === undefined) return `expected a choice of deals, and ${A_NAME}`
