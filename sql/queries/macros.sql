@@ -23,6 +23,10 @@ create temp macro place_of_term(term) as list_position([
   'opening', 'found', 'originated', 'refunded', 'restored', 'increased', 'decreased', 'reversed', 'vanished',
   'paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'ended_other', 'closing'
 ], term);
+-- `so far` for the running month, which is that of the next day, too; null for others.
+create temp macro so_far(month) as if(
+  month = strftime(cast(getvariable('as_of') as date) + 1, '%Y-%m'), 'so far', null
+);
 -- The dimension by which months are shown: the one asked for, if there are months of it.
 create temp macro monthly_by(asked) as if(
   asked in ('state', 'status', 'size_band', 'ltv_band', 'created_month'), asked, 'loan_program'

@@ -84,7 +84,15 @@ test('month by month shows the share of each part in what is open or funded', as
   const read = async (show: string) =>
     textOf(await readSection(`/portfolio?show=${show}&by=state`, 'Month by month'))
   expect(await read('funded_share')).toMatch(
-    / 2026-04-02 16\.2 % 83\.8 % 2026-03-31 16\.2 % 83\.8 % 2026-02-28 16\.7 % 83\.3 % 2026-01-31 0\.0 % 100\.0 % /,
+    / 2026-04 so far 16\.2 % 83\.8 % 2026-03 16\.2 % 83\.8 % 2026-02 16\.7 % 83\.3 % 2026-01 0\.0 % 100\.0 % /,
   )
-  expect(await read('open_share')).toMatch(/ 2026-04-02 16\.2 % 83\.8 % /)
+  expect(await read('open_share')).toMatch(/ so far 16\.2 % 83\.8 % /)
+  // A status has one colour.
+  const [daily, monthly] = await Promise.all(
+    ['Position over time', 'Month by month'].map(async (heading) =>
+      (await readSection('/portfolio?by=status', heading)).match(/series-\d\)"\/><\/svg><a[^>]*status=\w+/g),
+    ),
+  )
+  expect(monthly?.length).toBeGreaterThan(1)
+  expect(monthly).toEqual(daily)
 })
