@@ -75,11 +75,7 @@ ${renderExact(sample, linkOf(view))}
 export const renderColumns = (columns: ReleaseModel['columns']): Html =>
   renderMeant({
     columns: ['column', 'type', 'meaning_prose'].map((name) => ({name, type: ''})),
-    rows: columns.map(({name, type, meaning}) => [
-      html`<code>${breakable(name)}</code>`,
-      html`<span class="muted small">${type}</span>`,
-      meaning,
-    ]),
+    rows: columns.map(({name, type, meaning}) => [html`<code>${breakable(name)}</code>`, type, meaning]),
   })
 
 type Told = Record<'grain' | 'reads' | 'read_by', readonly string[]> & {adds_up?: readonly string[]}

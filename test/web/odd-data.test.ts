@@ -171,7 +171,7 @@ describe('a source whose texts are hostile', () => {
     const deal = await read(side, '/deals/deal_000003')
     expect(deal).toContain('<h1>3 Main St, Austin, TX 78701</h1>')
     expect(deal).toMatch(/funded on<\/dt><dd><bdi>by 2026-03-02</)
-    expect(deal).toMatch(/status since<\/dt><dd><bdi>from 2026-01-05 to 2026-03-02</)
+    expect(deal).toMatch(/status since<\/dt><dd><bdi>between 2026-01-05 and 2026-03-02</)
     expect(deal).not.toMatch(/is exact|at earliest|is missing/)
     const moved = await read(side, '/behind/moved?against=2026-03-02')
     expect(moved).toContain('pipeline –')
