@@ -186,6 +186,17 @@ function drawChart(
     triggerEvent: one.hrefs !== undefined,
     ...(shape === 'area' && {stack: 'all', areaStyle: {opacity: 1}, lineStyle: {width: 0}}),
   }))
+  // What a stack comes to is told at the pointer.
+  const whole = {
+    name: 'All',
+    type: 'line',
+    silent: true,
+    symbol: 'none',
+    lineStyle: {width: 0},
+    itemStyle: {color: 'transparent'},
+    data: places.map((_, at) => series.reduce((sum, {data}) => sum + (data[at] ?? 0), 0)),
+  }
+  const all = shape === 'area' && series.length > 1 ? [...shown, whole] : shown
   // Notes at one place share a mark. One too near to the last name has none.
   const marks = Map.groupBy(noted.keys(), (index) => noted[index]?.place ?? 0)
   let last = -Infinity
@@ -218,7 +229,13 @@ function drawChart(
     textStyle: {fontFamily: FONT, color: 'var(--muted)'},
     aria: {enabled: true, label: {description: title}},
     grid: {left: 70, right: 34, top, bottom: 26, outerBounds: {bottom: 6}},
-    tooltip: {trigger: 'axis', confine: true},
+    tooltip: {
+      trigger: 'axis',
+      confine: true,
+      backgroundColor: 'var(--paper)',
+      borderColor: 'var(--line)',
+      textStyle: {color: 'var(--ink)'},
+    },
     xAxis: {
       type: isTime ? 'time' : 'category',
       data: places.map(nameOf),
@@ -244,7 +261,7 @@ function drawChart(
     series:
       shape === 'waterfall'
         ? shown.flatMap(standOnInvisible)
-        : shown.map((one, index) => ({
+        : all.map((one, index) => ({
             ...one,
             data: isTime ? one.data.map((value, at) => [places[at], value]) : one.data,
             ...(index === 0 && {markLine}),
