@@ -225,7 +225,7 @@ test.each(['part=funded', 'status=funded', 'amount_from=300000'])(
 
 test('the funded share of a month that began before the first walk is shown as unknown, not as nothing', async () => {
   expect(await side.readText('/pipeline')).toMatch(
-    /How much of it is funded .*? 2026-03 \d+ \d+ unknown \d+ unknown \d+ unknown /,
+    /How much of it is funded .*? 2026-03 so far \d+ \d+ unknown \d+ unknown \d+ unknown /,
   )
 })
 
@@ -398,10 +398,10 @@ test('the list of deals says since when each has its status in the words of its 
   const ids = await page.locator('tbody td:first-child').allTextContents()
   const since = await page.locator('tbody td:last-child').allTextContents()
   expect(new Set(since.map((words) => words.replaceAll(/\d/g, '0')))).toEqual(
-    new Set(['0000-00-00', 'from 0000-00-00 to 0000-00-00']),
+    new Set(['0000-00-00', 'between 0000-00-00 and 0000-00-00']),
   )
   expect(since.map((words) => words.slice(-10))).toEqual(days.map(({day}) => day))
-  for (const index of [0, since.findIndex((words) => words.startsWith('from'))]) {
+  for (const index of [0, since.findIndex((words) => words.startsWith('between'))]) {
     const own = await side.read(`/deals/${ids[index]}`)
     expect(own).toContain(`<dt>status since</dt><dd><bdi>${since[index]}</bdi></dd>`)
     expect(own).not.toMatch(/<dt>(created at|status text)|sent as/)
