@@ -28,7 +28,7 @@ test('what needs a person is that of the release: values a warning has in words,
   expect(page).toContain('ltv above 1.5: kept, in no average')
   expect(page).toContain('such as parked (deals 1, amount $350,000.00) What moved the portfolio')
   expect(page).not.toContain('could not be read')
-  expect(await side.readText('/?as_of=2026-03-02')).toContain('1 record of the last walk could not be read')
+  expect(await side.readText('/?as_of=2026-03-02')).toContain('1 record could not be read the last time')
 })
 
 test("a lender's own word for underwriting counts as it among deals without an appraisal", async () => {
