@@ -14,7 +14,7 @@ import {
 } from './books/issue.ts'
 import {requireBuilt} from './build/build.ts'
 import type {Config} from './core/config.ts'
-import {explainError, isOfKind, newError} from './core/errors.ts'
+import {explainError, isOfKind, LoantapeError, newError, sayKept} from './core/errors.ts'
 import type {World} from './core/types.ts'
 import {type BatchResult, findBatches, type NamedBatch, type PeriodMark} from './export/batch.ts'
 import {type DeliveryResult, deliverBatch, listDeliveries, sendBackup} from './export/deliver-files.ts'
@@ -51,9 +51,19 @@ export async function exportRelease(
   const batches = profiles.length > 0 ? await exportTables(config, profiles, request, world) : []
   for (const journal of journals) {
     world.onProgress({step: journal.profile.name})
-    batches.push(...(await exportJournal(config, journal, world)))
+    const issued: BatchResult[] = []
+    const work = exportJournal(config, journal, world, issued)
+    batches.push(...(await work.catch((error: unknown) => failAfter([...batches, ...issued], error))))
   }
   return batches
+}
+
+/** The error says which batches it came too late for. */
+function failAfter(batches: readonly BatchResult[], error: unknown): never {
+  const written = batches.filter(({outcome}) => outcome === 'written')
+  if (!(error instanceof LoantapeError) || written.length === 0) throw error
+  const names = written.map(({profile, batch_id}) => `${profile}/${batch_id}`).join(', ')
+  throw sayKept(error, `Only these batches were written, and they count: ${names}.`)
 }
 
 /** Issues nothing. @throws what {@link exportRelease} throws */

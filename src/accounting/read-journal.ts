@@ -35,7 +35,6 @@ export async function readJournal(
       'ACCOUNTING_UNMAPPED',
       `Deal '${unclear.deal_id}' left the funded book in ${unclear.period} with the status '${unclear.status}', which has no class${more}: nobody knows whether the loan still stands.`,
       {
-        ...(isClosed && {kept: KEPT_OF_CLOSED}),
         next: `Give the status a line in seeds/status.csv of LOANTAPE_SQL_DIR, such as \`${unclear.status},funded\` under \`status,like\`, then run this again: docs/analyst-guide.md#statuses.`,
       },
     )
@@ -60,13 +59,10 @@ export async function readJournal(
     'ACCOUNTING_UNMAPPED',
     `${problem} They became known after it was closed, and it keeps the accounts it was closed with.`,
     {
-      kept: KEPT_OF_CLOSED,
       next: `Reopen it with \`loantape period reopen ${months} --why …\` (the months closed after it first), name an account for each in accounting.json, and export again.`,
     },
   )
 }
-
-const KEPT_OF_CLOSED = 'The entries the period was closed with are issued; later knowledge is not.'
 
 /** Programs are in quotes because they may contain commas or control characters; endings are named as the mapping does. */
 function nameUnmapped(programs: Iterable<string | null>, terms: Iterable<string | null>): string {

@@ -44,28 +44,30 @@ export interface JournalRequest {
 /**
  * Issues what the months of a profile lack, up to the period or beyond, see {@link listTargets}, and hands the files over, after
  * those that an earlier run could not hand over. Returns the batches handed over; if none is of the period, also its last one.
+ * They are in `batches` even if a later one fails.
  * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`, `NOT_WRITABLE`, `JOURNAL_…`
  */
 export async function exportJournal(
   config: Config,
   request: JournalRequest,
   world: World,
+  batches: BatchResult[],
 ): Promise<BatchResult[]> {
   using books = openBooks(config, world)
   requireExports(books.folder, request.profile.name)
-  return await issueMonth(config, request, books, world)
+  return await issueMonth(config, request, books, world, batches)
 }
 
 /**
  * The state database stays free while a batch is made: it is stored in one transaction if nothing was issued meanwhile,
- * otherwise all is done again, after what was handed out `earlier`. Once stored it is issued.
+ * otherwise all is done again. Once stored it is issued. `batches` gets what is handed over.
  */
 async function issueMonth(
   config: Config,
   request: JournalRequest,
   issuing: {folder: DataFolder; stateDb: StateDb; perform: Perform},
   world: World,
-  earlier: readonly BatchResult[] = [],
+  batches: BatchResult[] = [],
 ): Promise<BatchResult[]> {
   const {profile, period} = request
   const {folder, stateDb, perform} = issuing
@@ -73,7 +75,7 @@ async function issueMonth(
   const waiting = listBatches(stateDb, {profile: profile.name, is_handed_over: 0})
   const mapping = requireOwnMapping(config)
   const renamed = listRenamed(stateDb, profile, mapping)
-  const batches = [...earlier, ...waiting.map(handOut)]
+  batches.push(...waiting.map(handOut))
   const span = await readPeriodSpan(config, period, world)
   await requireSameHistory(stateDb, folder)
   let state = readIssueState(stateDb)

@@ -620,8 +620,12 @@ test('a program that becomes known in a closed period can be mapped once that is
   await books.learnLate('2026-01-22', '2026-02-04', 'a', '100.00', 'dscr')
   const receivable = {...mapped.receivable, dscr: {code: '1220', name: 'DSCR'}}
   books.map({...mapped, receivable})
+  const preview = previewExport(books.config, {profiles: ['xero'], period: '2026-01'}, books.at('2026-02-05'))
+  expect((await failureOf(preview)).kept).toBe('Nothing was issued or closed.')
   const failure = await failureOf(books.export('xero', '2026-01', '2026-02-05'))
   expect(failure).toMatchObject({code: 'ACCOUNTING_UNMAPPED'})
+  const [issued] = Object.keys(books.readBatches('xero', '2026-01'))
+  expect(failure.kept).toBe(`Only these batches were written, and they count: xero/${issued}.`)
   expect(failure.message).toContain('journal of 2026-01: programs "dscr".')
   expect(failure.message).toContain('loantape period reopen 2026-01 --why')
   expect(books.sumBatches('xero', '2026-01')).toEqual({1210: 10_000n, 1090: -10_000n})
