@@ -37,21 +37,19 @@ export function markHandedOver(
   stateDb.update('journal_batch', {profile, batch_id}, {is_handed_over: Number(isHandedOver)})
 }
 
-/** Lines in the order of issue: all, or those of a month or of some deals. */
-export function listIssuedLines(
+/** Lines in the order of issue: all, or those of a month. */
+export const listIssuedLines = (
   stateDb: StateDb,
   profile: string,
-  {period, deals}: {period?: string; deals?: Iterable<string>} = {},
-): (IssuedLine & {batch_id: string})[] {
-  return stateDb.all(
+  {period = null}: {period?: string | null} = {},
+): (IssuedLine & {batch_id: string})[] =>
+  stateDb.all(
     issuedLineSchema.extend({batch_id: z.string()}),
     `select batch_id, issued_line.* from issued_line join journal_batch using (batch_no)
      where profile = ?1 and (?2 is null or issued_line.period = ?2)
-       and (?3 is null or deal_id in (select value from json_each(?3)))
      order by batch_no, journal_no, line_no`,
-    [profile, period ?? null, deals === undefined ? null : JSON.stringify([...deals])],
+    [profile, period],
   )
-}
 
 /** What was issued under a journal number, to one profile after the other. */
 export const listLinesOf = (stateDb: StateDb, journalNo: string) =>
