@@ -104,9 +104,13 @@ function renderResult(
   format: QueryOptions['format'],
   width: number | undefined,
 ): string {
-  const texts = () => rows.map((row) => row.map(renderCell))
+  const texts = () => rows.map((row) => row.map((value) => renderCell(value) ?? ''))
   if (format === 'csv')
-    return stringify([columns.map(({name}) => name), ...texts()], {quoted_empty: columns.length === 1})
+    return stringify([columns.map(({name}) => name), ...rows.map((row) => row.map(renderCell))], {
+      quoted_empty: columns.length === 1,
+      // An empty text is `""`, as in exports; a null is empty.
+      cast: {string: (value) => ({value, quoted_empty: true})},
+    })
   if (format === 'json') {
     const objects = rows.map((row) =>
       Object.fromEntries(columns.map(({name, type}, index) => [name, toJson(row[index], type)])),
@@ -122,8 +126,8 @@ function renderResult(
   )
 }
 
-function renderCell(value: unknown): string {
-  if (value === null || value === undefined) return ''
+function renderCell(value: unknown): string | null {
+  if (value === null || value === undefined) return null
   return typeof value === 'object' ? JSON.stringify(value) : String(value)
 }
 

@@ -114,6 +114,7 @@ test('texts are quoted in CSV and escaped in a table, which may have more rows t
   const csv = 'a\n"2 ""Old"" Mill Rd,\nAustin, TX 78701"\n'
   expect(await print(address, '--format', 'csv')).toBe(csv)
   expect(await print('select unnest([null, 1]) as a', '--format', 'csv')).toBe('a\n""\n1\n')
+  expect(await print("select '' as a, null as b", '--format', 'csv')).toBe('a,b\n"",\n')
   const controls = `select 'a' || chr(27) || '[31m' || chr(10) || chr(155) || chr(9) || 'b' as a, 1 as b`
   expect((await print(controls)).split('\n').slice(2)).toEqual(['a\\u001b[31m\\n\\u009b\\tb  1', ''])
   expect((await lab.run(['query', "select sum('a'::varchar)"])).stderr).toContain(
