@@ -386,6 +386,7 @@ test('deals are found by id and address, sorted, and paged through', async () =>
   const idsOf = (text: string) => [...text.matchAll(/href="\/deals\/([\w%]+)"/g)].map(([, id]) => id)
   const all = await lab.query('select deal_id from core.deal order by deal_id')
   expect([...idsOf(first), ...idsOf(second)]).toEqual(all.slice(0, 100).map(({deal_id}) => deal_id))
+  expect(idsOf(await side.read('/deals?sort=deal_id&page=999')).at(-1)).toBe(all.at(-1)?.deal_id)
   expect(idsOf(await side.read('/deals?q=deal_000001'))).toEqual(['deal_000001'])
   expect(idsOf(await side.read(`/deals?q=${encodeURIComponent('<IMG SRC=X')}`))).toEqual(['deal_000001'])
 })
