@@ -163,7 +163,7 @@ function renderLine(column: Shown, row: Row): Html | false {
   const write = (value: number | undefined) =>
     isDollars(column) ? dollarsAtAGlance(String(value)) : formatValue(column, value)
   const words = `${titleOfColumn(column)}, the last ${values.length} values: from ${write(values[0])} to ${write(values.at(-1))}, at least ${write(least)}, at most ${write(most)}`
-  return html`<svg class="spark" viewBox="0 0 100 24" preserveAspectRatio="none" role="img" aria-label="${words}"><polyline points="${points.join(' ')}"/></svg>`
+  return html`<svg class="spark" viewBox="0 0 100 24" preserveAspectRatio="none" role="img"><title>${words}</title><polyline points="${points.join(' ')}"/></svg>`
 }
 
 /** The columns are name, amount used, limit and state; all others are facts. */
@@ -301,8 +301,8 @@ function renderMap(block: Block, {linkTo, options}: Around): Html | string {
     const words = row ? `${code} ${write(value)}, ${formatValue(number, value)}` : `${code} none`
     const drawn = html`<rect class="tile ${shadeOf(Number(value ?? 0) / most)}" x="${x * TILE + 1}" y="${y * TILE + 1}" width="${TILE - 2}" height="${TILE - 2}" rx="3"/><text class="code" x="${x * TILE + TILE / 2}" y="${y * TILE + 20}">${code}</text>${row && html` <text x="${x * TILE + TILE / 2}" y="${y * TILE + 38}">${write(value)}</text>`}`
     return href === undefined
-      ? html`<g role="img" aria-label="${words}">${drawn}</g>\n`
-      : html`<a href="${href}" aria-label="${words}">${drawn}</a>\n`
+      ? html`<g role="img"><title>${words}</title>${drawn}</g>\n`
+      : html`<a href="${href}"><title>${words}</title>${drawn}</a>\n`
   })
   const others = block.rows.filter((row) => TILES.every(({code}) => code !== state.of(row)))
   return html`<figure class="map"><svg class="tiles" viewBox="0 0 ${11 * TILE} ${8 * TILE}" role="group" aria-label="${options.title ?? titleOfColumn(number)}">

@@ -143,21 +143,21 @@ test('the basis goes along from page to page, and a line shows the last 90 days'
   const {length} = /<polyline points="([^"]*)"/.exec(page)?.[1]?.split(' ') ?? []
   expect(length).toBe(90)
   expect(page).toContain(
-    'aria-label="Open, the last 90 values: from $133K to $50K, at least $50K, at most $133K"',
+    '<title>Open, the last 90 values: from $133K to $50K, at least $50K, at most $133K</title>',
   )
 })
 
 test('states are tiles that lead to their deals, what is no state stands below, and all of it is text', async () => {
   const portfolio = await side.read('/portfolio')
   expect(portfolio).toMatch(
-    /<a href="\/deals\?state=TX&amp;part=open" aria-label="TX 50K, \$50,000\.00"><rect class="tile shade-5"/,
+    /<a href="\/deals\?state=TX&amp;part=open"><title>TX 50K, \$50,000\.00<\/title><rect class="tile shade-5"/,
   )
   expect(await side.readText('/deals?part=open&state=TX')).toContain('1 deal, $50,000.00')
   expect(portfolio).toMatch(/PR <a href="\/deals\?state=PR&amp;part=open">\$0\.07<\/a>/)
   const page = await side.read('/pages/shapes')
-  expect(page).toMatch(/aria-label="CA 50\.0 %, 50\.0 %"><rect class="tile shade-3"/)
-  expect(page).toMatch(/aria-label="ME 0\.0 %, 0\.0 %"><rect class="tile "/)
-  expect(page).toMatch(/aria-label="AK none"/)
+  expect(page).toMatch(/<title>CA 50\.0 %, 50\.0 %<\/title><rect class="tile shade-3"/)
+  expect(page).toMatch(/<title>ME 0\.0 %, 0\.0 %<\/title><rect class="tile "/)
+  expect(page).toMatch(/<title>AK none<\/title>/)
   expect(page).toMatch(/&lt;b&gt; 12\.5 %<\/span> <span>– 1\.0 %/)
   expect(page).toContain('A map needs one row for each state.')
 })
@@ -170,7 +170,10 @@ test('limits say how they stand, and a figure how it moved', async () => {
   )
   expect(page).toContain('Limits need a name, what is used, the limit, and how it stands.')
   expect(await side.read('/pages/shapes')).toContain('<a href="/deals?state=TX">$120.00</a>')
-  expect(page).toContain('Deals 5 +5 since never A 62.0 % +2.00 points since then')
+  expect(page).toContain(
+    'Deals 5 +5 since never Deals, the last 2 values: from 1 to 3, at least 1, at most 3 A 62.0 %',
+  )
+  expect(page).toContain('A 62.0 % +2.00 points since then')
   expect(page).toContain('+$0.01 since a cent Same 1 unchanged since ever Less 3 −1 (−25.0 %) since then')
 })
 
