@@ -51,8 +51,8 @@ export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Pr
   if (quarantined <= TOLERATED_RECORDS || quarantined * 100 <= records * TOLERATED_PCT) return
   const places = await db.all(
     z.object({path: z.string(), reason: z.string(), records: z.string()}),
-    `select path, any_value(reason) as reason, count(*) as records from temp.staged_quarantine
-     where walk_id = $1 group by path order by count(*) desc, path limit 3`,
+    `select path, reason, count(*) as records from temp.staged_quarantine
+     where walk_id = $1 group by path, reason order by count(*) desc, path, reason limit 3`,
     [walk.walkId],
   )
   const worst = places.map((place) => `${place.path} (${place.records}: ${place.reason})`).join('; ')

@@ -108,9 +108,14 @@ test.each<[what: string, fault: Fault, why: string]>([
   expect(more).toEqual([])
 })
 
-test('too many unreadable records are refused, naming the field', async () => {
-  spoilPages(spoilDeals((deal) => [{...deal, loan_amount: 'about a million'}]))
-  const words = /60 of 60 records.*loan_amount \(60.*Nothing was applied.*then run again/
+test('too many unreadable records are refused, naming each field and reason', async () => {
+  spoilPages(
+    spoilDeals((deal) => [
+      {...deal, loan_amount: Object(deal).id === 'deal_000007' ? -1 : 'about a million'},
+    ]),
+  )
+  const words =
+    /60 of 60 records.*loan_amount \(59: expected a decimal number.*loan_amount \(1: .*not negative.*Nothing was applied.*then run again/
   await expectNothingNew(sync(), 'SOURCE_QUARANTINE', 7, words)
 })
 
