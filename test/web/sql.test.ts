@@ -107,6 +107,23 @@ test('after Back the editor and its form show the query of the page, and Run run
   expect(await page.locator('thead th').allTextContents()).toEqual(['one'])
 })
 
+test('a text that nobody sent is not left behind unasked', async () => {
+  const {page} = await openPage(`${side.url}/sql`)
+  const asked: string[] = []
+  page.on('dialog', async (dialog) => {
+    asked.push(dialog.type())
+    await dialog.dismiss()
+  })
+  await page.locator('.cm-content').fill('select 1 as one')
+  await page.getByRole('link', {name: 'All tables'}).click()
+  await until(async () => asked.length > 0)
+  await page.getByRole('button', {name: 'Run'}).click()
+  await page.locator('.downloads').waitFor()
+  await page.getByRole('link', {name: 'All tables'}).click()
+  await page.waitForURL(`${side.url}/tables`)
+  expect(asked).toEqual(['beforeunload'])
+})
+
 test('a pivot in a link that somebody sent is what its query shows once a person runs it', async () => {
   const pivot = {rows: 'status', columns: 'status', by: 'max', of: 'amount'}
   const answer = await get('/sql', {q: BY_STATUS, ...pivot}, {'sec-fetch-site': 'none'})

@@ -66,6 +66,9 @@ const editor = new EditorView({
     EditorView.lineWrapping,
     EditorView.darkTheme.of(matchMedia('(prefers-color-scheme: dark)').matches),
     EditorView.decorations.of(markFailed),
+    EditorView.updateListener.of(({docChanged, state}) => {
+      if (docChanged) field.value = state.doc.toString()
+    }),
     EditorView.contentAttributes.of({'aria-label': label.textContent, 'aria-keyshortcuts': 'Control+Enter'}),
   ],
 })

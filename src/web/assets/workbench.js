@@ -36,6 +36,16 @@ const follow = async () => {
 }
 setTimeout(follow, 1000)
 
+// Asks before a text that nobody sent is left behind.
+let isSent = false
+addEventListener('submit', ({target}) => {
+  isSent ||= target.querySelector('textarea') !== null
+})
+addEventListener('beforeunload', (event) => {
+  const texts = [...document.querySelectorAll('textarea')]
+  if (!isSent && texts.some((text) => text.value !== text.defaultValue)) event.preventDefault()
+})
+
 // `/` goes to the search, unless somebody is writing; Escape closes what is open around the focus.
 addEventListener('keydown', (event) => {
   const {key, ctrlKey, metaKey, altKey, target} = event
