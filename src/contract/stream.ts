@@ -85,7 +85,7 @@ export interface Column {
   mayBeBlank?: true
   /** The source may omit the field; tables then have a boolean `<name>_present` beside it. */
   mayBeAbsent?: true
-  /** Says whether the source gave an `instant` or a `date`. A date never replaces an instant of the same UTC date. */
+  /** Says whether the source gave an `instant` or a `date`. A date never replaces an instant that is of it in some zone. */
   precisionColumn?: string
 }
 

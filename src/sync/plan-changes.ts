@@ -181,7 +181,7 @@ function carry(stream: Stream, column: Column): string {
   )
   if (!dated?.precisionColumn) return `i.${name}`
   const keepsInstant = `i.${dated.precisionColumn} = 'date' and h.${dated.precisionColumn} = 'instant'
-    and cast(i.${dated.name} as date) = cast(h.${dated.name} as date)`
+    and cast(i.${dated.name} as date) - cast(h.${dated.name} as date) between -1 and 1`
   return `case when ${keepsInstant} then h.${name} else i.${name} end`
 }
 

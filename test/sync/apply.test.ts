@@ -57,13 +57,13 @@ const SECOND_RECORDS: [string, object, object, 'changed' | 'same', object?][] = 
   ],
   ['no value any more', {property_value: 500_000}, {property_value: null}, 'changed', {property_value: null}],
   [
-    'the date of the instant before',
+    'the date of the instant before, in Apia',
     {created_at: '2026-01-05T15:00:00Z'},
-    {created_at: '2026-01-05'},
+    {created_at: '2026-01-06'},
     'same',
     {created_at: '2026-01-05 15:00:00', created_at_precision: 'instant'},
   ],
-  ['another date', {created_at: '2026-01-05T15:00:00Z'}, {created_at: '2026-01-06'}, 'changed'],
+  ['another date', {created_at: '2026-01-05T15:00:00Z'}, {created_at: '2026-01-07'}, 'changed'],
   [
     'an instant of the date before',
     {created_at: '2026-01-05'},
@@ -172,7 +172,7 @@ test('changes are counted by kind: amounts, settled statuses left and entered, o
         // A value learned for the first time is no change, and neither is another spelling.
         {...e, ...known, status: 'APPROVED'},
         {...f, status: 'funded'},
-        {...g, status: 'closing', created_at: '2026-01-06'},
+        {...g, status: 'closing', created_at: '2026-01-07'},
         aRecord({id: 'new', loan_amount: 5}),
       ],
     ],
