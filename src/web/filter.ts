@@ -83,6 +83,7 @@ const KINDS: Record<string, Kind> = {
   basis: {
     has: (text) => /^(day|week|month|year|\d{4}-\d\d-\d\d-[0-9a-f]{12})$/.test(text) || isCalendarDate(text),
     expected: 'day, week, month, year, a day such as 2026-03-31, or a release',
+    write: (value) => (value === 'month' ? 'month end' : value.replace(/^(day|week|year)$/, '$1 before')),
   },
   part: {has: (name) => PARTS.includes(name), expected: `one of ${PARTS.join(', ')}`},
   amount: {
