@@ -241,14 +241,15 @@ const EXAMINATIONS: Examinations = {
     return `${words}; ${describeFirstSync(isWhole ? {...source, detail: 'off'} : source)}`
   },
   history: async (config, folder, world) => {
-    if (!hasWarehouse(folder)) return 'none yet'
+    const days = `business days begin at ${config.dayCutoff} in ${config.timeZone}`
+    if (!hasWarehouse(folder)) return `none yet; ${days}`
     await using db = await openHistory(folder)
     await requireClock(db, config, world.clock.now())
     const isHashed = (await readSettings(db)).hash_key !== undefined
     if (isHashed && needHashKey(parseChildStreams(config.streams))) await requireHashKey(db, folder)
     if (config.now !== undefined)
-      return `opens; each run counts for ${businessDateOf(world.clock.now(), config)}, because LOANTAPE_NOW stops the clock`
-    return 'opens'
+      return `opens; ${days}; each run counts for ${businessDateOf(world.clock.now(), config)}, because LOANTAPE_NOW stops the clock`
+    return `opens; ${days}`
   },
 }
 

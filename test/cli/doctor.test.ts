@@ -50,6 +50,7 @@ test('doctor estimates a first sync from one page until there is a history, and 
   expect(await examine()).toMatchObject({wrong: [], source: answers})
   const {stdout} = await lab.run(['doctor'], {LOANTAPE_NOW: '2099-03-02T12:00:00Z'})
   expect(stdout).toContain('each run counts for 2099-03-02, because LOANTAPE_NOW stops the clock')
+  expect(stdout).toContain('business days begin at 06:00 in America/New_York')
 })
 
 test('doctor finds a disk that has no room for the copy of the warehouse that a build makes', async () => {
