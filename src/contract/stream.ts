@@ -129,9 +129,9 @@ export interface Stream {
   schema: z.ZodType<Record<string, ColumnValue | undefined>>
 }
 
-/** For an id that is unique only within its parent. */
+/** For an id that is unique only within its parent. Both may hold a slash; the first is ours. */
 export function childIdOf(parentId: string, id: string): string {
-  return `${parentId}/${id}`
+  return `${parentId.replaceAll(/[%/]/g, encodeURIComponent)}/${id}`
 }
 
 export function optionalColumnsOf(stream: Stream): Column[] {

@@ -23,6 +23,15 @@ test.each(children.map((stream) => [stream.plural, stream] as const))(
   },
 )
 
+test('of two deals with a slash in an id, each keeps its own borrowers and documents', () => {
+  for (const {schema, idColumn} of children) {
+    const ids = ['K L/M', 'K/L M']
+      .map((pair) => pair.split(' '))
+      .map(([deal_id, id]) => schema.parse({deal_id, id})[idColumn])
+    expect(new Set(ids).size).toBe(2)
+  }
+})
+
 test('a deal gives a value to every column and nothing else, and may lack the fields that list rows lack', () => {
   const parsed = dealStream.schema.parse(aRecord({property_value: 1, loan_program: 'bridge', extra: 1}))
   expect(Object.keys(parsed).sort()).toEqual(fieldsOf(dealStream))
