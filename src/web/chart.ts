@@ -42,7 +42,7 @@ export interface Around {
 export const isOfTime = (shape: string) => shape === 'line' || shape === 'area'
 
 /** As many as colours can tell apart. */
-const MOST_SERIES = 7
+const MOST_SERIES = 8
 
 const FONT = 'system-ui, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif'
 const COLOURS = Array.from({length: MOST_SERIES}, (_, index) => `var(--series-${index + 1})`)

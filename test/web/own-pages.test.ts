@@ -48,7 +48,7 @@ order by is_total, state`,
 )}${block('notice empty=""', 'select 1 where false')}${block('table heading="Nothing" empty="None at all."', 'select 1 where false')}${block(
   'line title="Two months" values="Exactly"',
   `select * from (values ('2026-01', 'a', 0.1::decimal(38, 2), false), ('2026-01', 'All', 0.3, true), ('2026-02', 'a', 12345678901234567890123456789012.34, false)) as t(month, series, amount, is_total)`,
-)}${block('line values="Numbers"', `select * from (values ('2026-01', 1, 2), ('2026-02', 3, 4)) as t(month, a, b)`)}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('table heading=By state', 'select 1')}${block('table deals=al', 'select 1')}${block('bar', "select 1 as place, 'series ' || range as series, 1 as n from range(8)")}${block('pie', 'select 1')}${block('table', 'drop table core.deal')}${block('table', 'select 1\nfrom nowhere')}- one\n- two\n\n  ${FENCE}sql text\n  select 'within a list'\n  ${FENCE}\n\n> ${FENCE}sql table\n> from elsewhere\n> ${FENCE}\n\n${FENCE}page parts/breakdown dimension=stat\n${FENCE}\n`
+)}${block('line values="Numbers"', `select * from (values ('2026-01', 1, 2), ('2026-02', 3, 4)) as t(month, a, b)`)}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('table heading=By state', 'select 1')}${block('table deals=al', 'select 1')}${block('bar', "select 1 as place, 'series ' || range as series, 1 as n from range(9)")}${block('pie', 'select 1')}${block('table', 'drop table core.deal')}${block('table', 'select 1\nfrom nowhere')}- one\n- two\n\n  ${FENCE}sql text\n  select 'within a list'\n  ${FENCE}\n\n> ${FENCE}sql table\n> from elsewhere\n> ${FENCE}\n\n${FENCE}page parts/breakdown dimension=stat\n${FENCE}\n`
 
 const lab = await useLab({tables: 'all'})
 const {store} = lab.service
@@ -274,7 +274,7 @@ test('a failing block says where and why, an empty one shows its own text, and t
     `line ${lineOf('sql table heading=By state')}: Word 'state': expected option=value, a value with spaces in double quotes.`,
   )
   expect(textOf(more)).toContain("Option 'deals=al': expected deals=all.")
-  expect(textOf(more)).toContain("'series' has 8 values: a chart can show 7 series. Add the smallest up")
+  expect(textOf(more)).toContain("'series' has 9 values: a chart can show 8 series. Add the smallest up")
   expect(more).toContain('Block &#39;pie&#39;: expected one of table, number, line, area, bar,')
   expect(more).toContain('Query refused: expected one SELECT;')
   expect(more).toContain('A matrix needs three columns.')

@@ -85,8 +85,8 @@ test('rows in long form are drawn with the text as series, or the page says why 
     `'month_end' and 'bucket' have the same values in several rows`,
   )
   expect(await show(`('01', 1, 2), ('01', 2, 3)`)).toContain(`'month_end' has the same value in several rows`)
-  const many = Array.from({length: 8}, (_, index) => `('01', 'b${index}', 1)`).join(', ')
-  expect(await show(many)).toContain(`'bucket' has 8 values: a chart can show 7 series.`)
+  const many = Array.from({length: 9}, (_, index) => `('01', 'b${index}', 1)`).join(', ')
+  expect(await show(many)).toContain(`'bucket' has 9 values: a chart can show 8 series.`)
 })
 
 test('after Back the editor and its form show the query of the page, and Run runs what the editor shows', async () => {
