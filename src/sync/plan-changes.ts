@@ -181,7 +181,8 @@ function carry(stream: Stream, column: Column): string {
   )
   if (!dated?.precisionColumn) return `i.${name}`
   const keepsInstant = `i.${dated.precisionColumn} = 'date' and h.${dated.precisionColumn} = 'instant'
-    and cast(i.${dated.name} as date) - cast(h.${dated.name} as date) between -1 and 1`
+    and cast(i.${dated.name} as date) between cast(h.${dated.name} - interval 12 hour as date)
+      and cast(h.${dated.name} + interval 14 hour as date)`
   return `case when ${keepsInstant} then h.${name} else i.${name} end`
 }
 

@@ -63,7 +63,7 @@ const SECOND_RECORDS: [string, object, object, 'changed' | 'same', object?][] = 
     'same',
     {created_at: '2026-01-05 15:00:00', created_at_precision: 'instant'},
   ],
-  ['another date', {created_at: '2026-01-05T15:00:00Z'}, {created_at: '2026-01-07'}, 'changed'],
+  ['another date', {created_at: '2026-01-05T15:00:00Z'}, {created_at: '2026-01-04'}, 'changed'],
   [
     'an instant of the date before',
     {created_at: '2026-01-05'},
