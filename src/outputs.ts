@@ -58,8 +58,8 @@ export async function exportRelease(
   return batches
 }
 
-/** The error says which batches it came too late for. */
-function failAfter(batches: readonly BatchResult[], error: unknown): never {
+/** Throws the error, which says which batches it came too late for. */
+export function failAfter(batches: readonly BatchResult[], error: unknown): never {
   const written = batches.filter(({outcome}) => outcome === 'written')
   if (!(error instanceof LoantapeError) || written.length === 0) throw error
   const names = written.map(({profile, batch_id}) => `${profile}/${batch_id}`).join(', ')

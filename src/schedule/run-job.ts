@@ -11,7 +11,7 @@ import {scrubSecrets} from '../core/log.ts'
 import type {World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {publishRelease} from '../export/publish.ts'
-import {createBackupSender, deliverBatches, exportRelease} from '../outputs.ts'
+import {createBackupSender, deliverBatches, exportRelease, failAfter} from '../outputs.ts'
 import {applyEvents, syncDeals} from '../pipeline.ts'
 import {backUpDated, rehearseRestore} from '../record/backup.ts'
 import {pruneData} from '../record/prune.ts'
@@ -144,8 +144,10 @@ async function runStep(
       const over = new Set(months.filter((month) => month <= previous))
       const moments = period ? [...over].map((month) => ({period: month})) : [{asOf}]
       const others = profiles.filter((name) => !journals.includes(name))
-      for (const moment of moments)
-        result.push(...(await exportRelease(config, {profiles: others, tables, dialect, ...moment}, world)))
+      for (const moment of moments) {
+        const work = exportRelease(config, {profiles: others, tables, dialect, ...moment}, world)
+        result.push(...(await work.catch((error: unknown) => failAfter(result, error))))
+      }
       const deliveries = targets && (await deliverBatches(config, {batches: result, targets}, world))
       return {do: step.do, result, ...(deliveries && {deliveries})}
     }
@@ -176,7 +178,8 @@ async function closePreviousMonth(
   try {
     const issued =
       findFirstOpen(stateDb) === period ? await issueEarlier(config, stateDb, {job, period}, world) : []
-    return {result: await closePeriod(config, {period, why: `job ${job.name}`}, world), issued}
+    const closing = closePeriod(config, {period, why: `job ${job.name}`}, world)
+    return {result: await closing.catch((error: unknown) => failAfter(issued, error)), issued}
   } catch (error) {
     const {code} = explainError(error)
     if (code === 'PERIOD_CLOSED') return without('unchanged')

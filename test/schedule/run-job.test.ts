@@ -155,6 +155,12 @@ test('a job that closes a month first issues what became known of earlier ones, 
   })
   expect(balancesOf(importBatches(books.folder.exports, 'xero'), '2026-02-28')['1200']).toBe(15_000n)
   expect(await runOn('2026-03-05')).toMatchObject({steps: [{result: {outcome: 'unchanged'}, issued: []}, {}]})
+  await books.learnLate('2026-01-23', '2026-03-10', 'a', '170.00')
+  for (const day of ['2026-03-20', '2026-04-02']) await walkOn(day, 150, 'elsewhere')
+  expect(await failureOf(runOn('2026-04-03'))).toMatchObject({
+    code: 'ACCOUNTING_UNMAPPED',
+    kept: expect.stringMatching(/^Only these batches were written, and they count: xero\/2026-01-\w+\.$/),
+  })
 })
 
 test('a job writes tables of months that are over, although its journal brings one that is not up to date', async () => {
