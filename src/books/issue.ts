@@ -55,14 +55,14 @@ export async function exportJournal(
 ): Promise<BatchResult[]> {
   using books = openBooks(config, world)
   requireExports(books.folder, request.profile.name)
-  return await issueMonth(config, request, books, world, batches)
+  return await issueMonths(config, request, books, world, batches)
 }
 
 /**
  * The state database stays free while a batch is made: it is stored in one transaction if nothing was issued meanwhile,
  * otherwise all is done again. Once stored it is issued. `batches` gets what is handed over.
  */
-async function issueMonth(
+async function issueMonths(
   config: Config,
   request: JournalRequest,
   issuing: {folder: DataFolder; stateDb: StateDb; perform: Perform},
@@ -92,7 +92,7 @@ async function issueMonth(
     const batch = prepareBatch(stateDb, target)
     if (!batch) continue
     world.onStep('journal planned')
-    if (!store(batch)) return await issueMonth(config, request, issuing, world, batches)
+    if (!store(batch)) return await issueMonths(config, request, issuing, world, batches)
     world.onStep('journal issued')
     batches.push(handOut(batch))
   }
@@ -254,7 +254,7 @@ export async function previewJournal(config: Config, request: JournalRequest, wo
     if (act) applyAct(stateDb, act)
     return act
   }
-  const batches = await issueMonth(config, request, {folder: copy, stateDb, perform}, world)
+  const batches = await issueMonths(config, request, {folder: copy, stateDb, perform}, world)
   const lines = listIssuedLines(stateDb, request.profile.name)
   return batches.map((batch) => ({
     /** The files no longer exist. */
