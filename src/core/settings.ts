@@ -110,7 +110,7 @@ export const SETTINGS = {
     .string()
     .refine(isTimeZone, 'expected an IANA time zone')
     .prefault('America/New_York')
-    .describe('Time zone of business dates.'),
+    .describe('Time zone of business dates, and of jobs that name no other.'),
   dayCutoff: z
     .string()
     .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'expected HH:MM')
