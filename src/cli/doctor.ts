@@ -185,7 +185,7 @@ const EXAMINATIONS: Examinations = {
     const {models} = readSources(config, await findKnownFields(folder))
     const tables = released && [...released, ...models].map(({name}) => name)
     const {listPageDirs, listPages} = await import('../web/pages.ts')
-    const pages = ['morning', ...listPages(listPageDirs(config)).map(({name}) => name)]
+    const pages = listPages(listPageDirs(config)).map(({name}) => name)
     const unable = jobs
       .filter(({enabled}) => enabled)
       .flatMap(({name, steps}) => steps.map((step) => ({name, step})))
@@ -404,7 +404,10 @@ function listLacking(
   }
   if (step.do === 'digest') {
     const [page = ''] = step.page.split('?')
-    if (!pages.includes(page)) return [`page '${page}' is neither yours nor shipped`]
+    const isOurMorning = page === 'morning' && !pages.includes(page)
+    if (!isOurMorning && !pages.includes(page)) return [`page '${page}' is neither yours nor shipped`]
+    if (isOurMorning && step.to && config.viewerTables)
+      return [`page 'morning' needs all tables, and LOANTAPE_VIEWER_TABLES gives viewers some`]
     return step.to && config.smtpUrl === undefined ? [`LOANTAPE_SMTP_URL not set, which 'to' needs`] : []
   }
   const unknown = step.do === 'export' && tables ? step.tables?.filter((name) => !tables.includes(name)) : []

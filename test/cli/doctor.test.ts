@@ -144,14 +144,17 @@ test('doctor finds a job that exports a table nobody publishes, and steps that p
     {do: 'publish', to: 'postgres'},
     {do: 'digest', page: 'pipeline?state=TX', to: ['head@example.com']},
     {do: 'digest', page: 'bridge_book?state=TX'},
+    {do: 'digest', to: ['head@example.com']},
   ]
   const job = {name: 'bank', schedule: '0 5 * * *', timeZone: 'UTC', catchUp: 'none', graceMinutes: 5, steps}
   writeFileSync(join(jobs, 'bank.yaml'), JSON.stringify(job))
-  expect((await examine({LOANTAPE_JOBS_DIR: jobs})).wrong).toEqual([
+  const settings = {LOANTAPE_JOBS_DIR: jobs, LOANTAPE_VIEWER_TABLES: 'mart.position_daily'}
+  expect((await examine(settings)).wrong).toEqual([
     expect.stringMatching(/^jobs: Job 'bank', step export: table 'core\.nothing' is neither/),
     expect.stringMatching(/^jobs: Job 'bank', step publish: LOANTAPE_POSTGRES_URL not set/),
     expect.stringMatching(/^jobs: Job 'bank', step digest: LOANTAPE_SMTP_URL not set/),
     expect.stringMatching(/^jobs: Job 'bank', step digest: page 'bridge_book' is neither/),
+    expect.stringMatching(/^jobs: Job 'bank', step digest: page 'morning' needs all tables/),
   ])
 })
 
