@@ -117,11 +117,17 @@ test('a text that nobody sent is not left behind unasked', async () => {
   await page.locator('.cm-content').fill('select 1 as one')
   await page.getByRole('link', {name: 'All tables'}).click()
   await until(async () => asked.length > 0)
+  // What is written after a question that got no answer was not sent either.
+  await page.route('**/sql?*', (route) => route.abort('aborted'), {times: 1})
+  await page.getByRole('button', {name: 'Run'}).click()
+  await page.locator('.cm-content').fill('select 2 as two')
+  await page.getByRole('link', {name: 'All tables'}).click()
+  await until(async () => asked.length > 1)
   await page.getByRole('button', {name: 'Run'}).click()
   await page.locator('.downloads').waitFor()
   await page.getByRole('link', {name: 'All tables'}).click()
   await page.waitForURL(`${side.url}/tables`)
-  expect(asked).toEqual(['beforeunload'])
+  expect(asked).toEqual(['beforeunload', 'beforeunload'])
 })
 
 test('a pivot in a link that somebody sent is what its query shows once a person runs it', async () => {

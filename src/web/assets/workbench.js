@@ -37,13 +37,12 @@ const follow = async () => {
 setTimeout(follow, 1000)
 
 // Asks before a text that nobody sent is left behind.
-let isSent = false
 addEventListener('submit', ({target}) => {
-  isSent ||= target.querySelector('textarea') !== null
+  for (const text of target.querySelectorAll('textarea')) text.defaultValue = text.value
 })
 addEventListener('beforeunload', (event) => {
   const texts = [...document.querySelectorAll('textarea')]
-  if (!isSent && texts.some((text) => text.value !== text.defaultValue)) event.preventDefault()
+  if (texts.some((text) => text.value !== text.defaultValue)) event.preventDefault()
 })
 
 // `/` goes to the search, unless somebody is writing; Escape closes what is open around the focus.
