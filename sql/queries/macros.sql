@@ -1,7 +1,7 @@
 -- Values in words, for questions: `usd(1234.5)` is `$1,234.50`, exactly; `counted(2, 'deal')` is `2 deals`, `pct(61.4)` is `61.4 %`;
--- `signed` is a movement, `brief` a text as lists show it, `words` a name of the data; `mentions(text, part)` in whatever case;
--- `change_since(figure, before, day)` is `+$1,234.56 (+0.8 %)`, of a DOUBLE, which is a ratio, points of a percent, of what is no
--- DECIMAL a number.
+-- `signed` is a movement, `brief` a text as lists show it, `words` a name of the data, `words_of_age` an age band;
+-- `mentions(text, part)` in whatever case; `change_since(figure, before, day)` is `+$1,234.56 (+0.8 %)`, of a DOUBLE,
+-- which is a ratio, points of a percent, of what is no DECIMAL a number.
 create temp macro usd(amount) as case
   when amount is null then '–'
   else if(amount < 0, '−$', '$') || format('{:,}', trunc(abs(cast(amount as decimal(38, 2))))::hugeint)
@@ -16,6 +16,9 @@ create temp macro brief(text) as case
   else coalesce(text, '–')
 end;
 create temp macro words(text) as brief(replace(text, '_', ' '));
+create temp macro words_of_age(band) as if(
+  band = 'unknown (≥ 0)', 'not known', regexp_replace(band, 'unknown \(≥ (\d+)\)', 'at least \1')
+);
 -- Browsers remove `.` and `..` from a path, even encoded; a leading `~` keeps them.
 create temp macro deal_address(id) as '/deals/' || url_encode(regexp_replace(id, '^(~|\.{1,2}$)', '~\1'));
 -- Where a term of the roll-forward stands: the opening, what adds to it, from 2 to 6, what takes away, the closing.

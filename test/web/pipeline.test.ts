@@ -69,6 +69,8 @@ test('after a first walk no time in status is known and nothing moved the book; 
   const first = await side.readText('/pipeline')
   expect(first).toMatch(/draft\s+not known\s+2\s.*approved\s+not known\s+3\s/)
   expect(first).not.toContain('≤7')
+  const path = `/behind/aging?in_status=draft&age_band=${encodeURIComponent('unknown (≥ 0)')}`
+  expect(await side.readText(path)).toContain('Draft, days in it: not known')
   // Durations are unknown yet.
   expect(first).not.toMatch(/approved\s+all/)
   expect(first).toContain('Only a part of 2026-03 has been seen so far.')
