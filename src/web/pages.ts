@@ -454,7 +454,10 @@ async function listDayNotes(view: Shown): Promise<DayNote[]> {
     for (const [table, sql] of Object.entries(DAY_NOTES))
       if (findLacking([table], view) === undefined && !(stateDb && table === 'core.note'))
         noted.push(...(await queriesOf((asked) => ask({...asked, isWhole: true})).all(dayNote, sql)))
-  return noted.sort((a, b) => (a.subject < b.subject ? -1 : 1))
+  // Those of later days would stand in the last month of an earlier release.
+  return noted
+    .filter(({subject}) => !release || subject <= release.manifest.as_of)
+    .sort((a, b) => (a.subject < b.subject ? -1 : 1))
 }
 
 /** Leads to the first page of a list. */

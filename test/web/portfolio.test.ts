@@ -87,6 +87,10 @@ test('month by month shows the share of each part in what is open or funded', as
     / 2026-04 so far 16\.2 % 83\.8 % 2026-03 16\.2 % 83\.8 % 2026-02 16\.7 % 83\.3 % 2026-01 0\.0 % 100\.0 % /,
   )
   expect(await read('open_share')).toMatch(/ so far 16\.2 % 83\.8 % /)
+  // What came later is no note of this release.
+  for (const day of ['2026-04-02', '2026-04-20'])
+    expect(await lab.run(['note', 'add', '--day', day, '--text', `Of ${day}.`])).toMatchObject({code: 0})
+  expect(await read('open_share')).toMatch(/ 2026-04-02: Of 2026-04-02\. (?!.*2026-04-20)/)
   // A status has one colour.
   const [daily, monthly] = await Promise.all(
     ['Position over time', 'Month by month'].map(async (heading) =>
