@@ -46,7 +46,8 @@ listed as (
   from (
     from moved
     order by {largest_first}
-    limit {limit} offset {beyond} + {offset}
+    limit {limit}
+    offset {beyond} + least({offset}, (select greatest(deals - 1, 0) // {limit} * {limit} from totals))
   )
 )
 

@@ -162,6 +162,11 @@ export async function readReasons({dataDir}: Config, {path = null, reason = null
      from history.raw.quarantine where ${WAITS}
      group by path, reason order by records desc, path, reason limit ${MOST_REASONS}`,
   )
+  const listed = reasons.filter(
+    (one) => one.path === (path ?? one.path) && one.reason === (reason ?? one.reason),
+  )
+  const waiting = listed.reduce((sum, one) => sum + one.records, 0)
+  const shown = Math.min(page, Math.max(1, Math.ceil(waiting / PER_PAGE)))
   const records = await db.all(
     waitingRow,
     `select arg_max(quarantine_id, observed_at) as quarantine_id, arg_max(walk_id, observed_at) as walk_id,
@@ -170,7 +175,7 @@ export async function readReasons({dataDir}: Config, {path = null, reason = null
      where ${WAITS} and path = coalesce($1, path) and reason = coalesce($2, reason)
      group by stream, record_id, coalesce(record_id, quarantine_id), path, reason
      order by until desc, stream, record_id, quarantine_id
-     limit ${PER_PAGE} offset ${Math.max(0, page - 1) * PER_PAGE}`,
+     limit ${PER_PAGE} offset ${(shown - 1) * PER_PAGE}`,
     [path, reason],
   )
   return {reasons, records, per_page: PER_PAGE, pruned: (await countUnreplayed(db)).pruned}

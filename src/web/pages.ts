@@ -478,14 +478,18 @@ function renderRange(query: URLSearchParams, name: string, isWorthIt: boolean): 
 <label>Days from <input type="date" name="${ends[0]}" value="${from}"></label> <label>to <input type="date" name="${ends[1]}" value="${to}"></label> <button>Show</button>${isChosen && html` <a href="?${String(kept)}">All days</a>`}</form>`
 }
 
-const pagesOf = (rows: number, perPage: number) => Math.max(1, Math.ceil(rows / perPage))
+/** A list may have become shorter since somebody saw its last page. */
+function placeIn(query: URLSearchParams, rows: number, perPage: number) {
+  const all = Math.max(1, Math.ceil(rows / perPage))
+  return {page: Math.min(pageOf(query), all), all}
+}
 
-function renderPages(query: URLSearchParams, rows: number, perPage: number, page = pageOf(query)) {
-  const all = pagesOf(rows, perPage)
+function renderPages(query: URLSearchParams, rows: number, perPage: number): Html | false {
+  const {page, all} = placeIn(query, rows, perPage)
   const addressOfPage = (other: number) => addressWith(query, 'page', String(other))
-  if (all === 1 && page === 1) return false
+  if (all === 1) return false
   return html`<nav class="pages" aria-label="Of the list">
-${page > 1 && html`<a rel="prev" href="${addressOfPage(Math.min(page - 1, all))}">← before</a>`}
+${page > 1 && html`<a rel="prev" href="${addressOfPage(page - 1)}">← before</a>`}
 <span class="muted">page ${count(page)} of ${count(all)}</span>
 ${page < all && html`<a rel="next" href="${addressOfPage(page + 1)}">next →</a>`}
 </nav>`
@@ -539,8 +543,8 @@ async function renderListed(
   note(Number(rows))
   const {empty = 'There are none.'} = options
   if (Number(rows) === 0 && empty === '') return html``
-  // A file has one page. The list may have become shorter since somebody saw its last one.
-  const page = isFile ? 1 : Math.min(pageOf(query), pagesOf(Number(rows), perPage))
+  // A file has one page.
+  const page = isFile ? 1 : placeIn(query, Number(rows), perPage).page
   const [, sign, sorted = ''] = /^(-?)(.*)$/s.exec(query.get('sort') ?? '') ?? []
   const [addresses] = ['core.deal_history where valid_to is null', 'core.deal'].filter(
     (from) => findLacking([from.split(' ')[0] ?? ''], view) === undefined,
@@ -577,7 +581,7 @@ async function renderListed(
   }
   const shown = html`<p class="muted" id="total">${String(sum)}</p>
 ${listed.rows.length === 0 ? html`<p class="empty">${empty}</p>` : renderMeant(listed, linkOf(view), titleOf)}
-${isFile ? Number(rows) > perPage && html`<p class="muted small">The first ${count(perPage)} of ${count(Number(rows))}${isMail && '; the attachment has more'}.</p>` : renderPages(query, Number(rows), perPage, page)}`
+${isFile ? Number(rows) > perPage && html`<p class="muted small">The first ${count(perPage)} of ${count(Number(rows))}${isMail && '; the attachment has more'}.</p>` : renderPages(query, Number(rows), perPage)}`
   const whole = `select * exclude (${quoteName(PLACE)}) from ${beside} ${order}`
   return underHeading(html`${shown}${downloads(whole, listed)}`, options, listed.rows.length === 0)
 }

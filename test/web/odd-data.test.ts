@@ -173,7 +173,7 @@ describe('a source whose texts are hostile', () => {
     expect(deal).toMatch(/funded on<\/dt><dd><bdi>by 2026-03-02</)
     expect(deal).toMatch(/status since<\/dt><dd><bdi>between 2026-01-05 and 2026-03-02</)
     expect(deal).not.toMatch(/is exact|at earliest|is missing/)
-    const moved = await read(side, '/behind/moved?against=2026-03-02')
+    const moved = await read(side, '/behind/moved?against=2026-03-02&page=9')
     expect(moved).toContain('pipeline –')
     expect(moved.replaceAll(/<\/?bdi>/g, '')).toContain('$350,000.00 → $0.01')
     expect(moved).not.toMatch(/\$0\.00|page 1 of 1/)

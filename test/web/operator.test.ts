@@ -397,7 +397,7 @@ test('a hundred thousand quarantined records are counted, and shown a page at a 
   expect(first).toMatch(/ 50,000 100,000 .* page 1 of 1,001 /)
   const rowsOf = (page: string) => page.split('<h2>Records</h2>')[1]?.match(/<tr>/g)?.length
   expect(rowsOf(await side.read('/quarantine'))).toBe(51)
-  expect(rowsOf(await side.read('/quarantine?page=1001'))).toBe(2)
+  for (const last of [1001, 1002]) expect(rowsOf(await side.read(`/quarantine?page=${last}`))).toBe(2)
 })
 
 test('an action on a full disk says so', async () => {
