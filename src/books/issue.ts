@@ -79,7 +79,9 @@ async function issueMonths(
   const span = await readPeriodSpan(config, period, world)
   await requireSameHistory(stateDb, folder)
   let state = readIssueState(stateDb)
-  const release = await requireBuilt(config, {asOf: span.observedUntil}, world)
+  // Only once a target needs it: what a month was closed with does not.
+  let release: Release | undefined
+  const readRelease = async () => (release ??= await requireBuilt(config, {asOf: span.observedUntil}, world))
   const store = (batch: BatchAct) =>
     perform(() => {
       const now = readIssueState(stateDb)
@@ -88,7 +90,7 @@ async function issueMonths(
       state = {...now, batches: now.batches + 1}
       return {act: 'batch issued', at: new Date(world.realClock.now()).toISOString(), batches: [batch]}
     })
-  for await (const target of listTargets(stateDb, request, {release, mapping, isOver: span.isOver})) {
+  for await (const target of listTargets(stateDb, request, {readRelease, mapping, isOver: span.isOver})) {
     const batch = prepareBatch(stateDb, target)
     if (!batch) continue
     world.onStep('journal planned')
@@ -101,7 +103,7 @@ async function issueMonths(
     const nothing = {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0}
     batches.push(last ? requireHandedOver(stateDb, folder, last, world) : {...nothing, outcome: 'empty'})
   }
-  const terms = await readTieOut(release, period)
+  const terms = await readTieOut(await readRelease(), period)
   const tied = hasOpenings(stateDb, profile.name) ? bookOpenings(terms) : terms
   return batches.map((batch) =>
     batch.period === period ? {...batch, terms: tied, ...(renamed.length > 0 && {renamed})} : batch,
@@ -118,10 +120,10 @@ async function* listTargets(
   stateDb: StateDb,
   {profile, period, ...request}: JournalRequest,
   {
-    release,
+    readRelease,
     mapping,
     isOver,
-  }: {release: Release; mapping: AccountMapping; isOver: (period: string) => boolean},
+  }: {readRelease: () => Promise<Release>; mapping: AccountMapping; isOver: (period: string) => boolean},
 ): AsyncGenerator<JournalTarget> {
   const issued = [...listIssuedMonths(stateDb, profile.name), period].sort()
   const range = {first: issued[0] ?? period, last: issued.at(-1) ?? period}
@@ -135,6 +137,7 @@ async function* listTargets(
     const source = {...closed.release, history_id: closed.history_id, ...wentOn}
     yield {...month, ...closed, isComplete: true, closed, source, firstOpenDay: ''}
   }
+  const release = await readRelease()
   const open = await compareIssued(stateDb, release, [profile.name], {withOpening})
   const months = open.map((one) => one.period).filter((name) => name >= range.first && name <= range.last)
   for (const name of new Set([...months, period].sort())) {

@@ -410,6 +410,18 @@ test('a profile first exported after later knowledge gets the closed journal fir
   expect(readFileSync(join(again?.dir ?? '', `xero_${again?.batch_id}.csv`), 'utf8')).toBe(bytes)
 })
 
+test('what a month was closed with is issued even if the present release cannot be built', async () => {
+  openClosed()
+  books.seed('status', 'state\nfunded\n')
+  const {code, kept} = await failureOf(books.export('intacct', '2026-01', '2026-02-05'))
+  const [issued] = Object.keys(books.readBatches('intacct', '2026-01'))
+  expect([code, kept]).toEqual([
+    'SEED_FILE',
+    `Only these batches were written, and they count: intacct/${issued}.`,
+  ])
+  expect(books.sumBatches('intacct', '')).toEqual({1200: 10_000n, 1090: -10_000n})
+})
+
 test('an issued batch that is lost is found by verify, and comes back by --reissue or the next export, byte for byte', async () => {
   openClosed()
   const [batch] = await books.export('xero', '2026-01', '2026-02-03')
