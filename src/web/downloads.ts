@@ -7,8 +7,11 @@ import type {AskingView, View} from './view.ts'
 
 const QUOTED_OR_PARAM = new RegExp(`${QUOTED}|(?<!\\w)[$?](\\w*)`, 'gis')
 
+export const listParams = (sql: string) =>
+  new Set([...sql.matchAll(QUOTED_OR_PARAM)].flatMap(([, , name]) => name || []))
+
 /** Values in place of parameters: whoever has the address needs no others. */
-const fillIn = (sql: string, params: Record<string, string>) =>
+export const fillIn = (sql: string, params: Record<string, string>) =>
   sql.replaceAll(QUOTED_OR_PARAM, (text, _tag, name?: string) => {
     if (name === undefined) return text
     return Object.hasOwn(params, name) ? quoteLiteral(params[name] ?? '') : 'null'

@@ -11,6 +11,7 @@ import {isFile, readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
 import {renderBlock, SHAPES, type Shape, shapeNamed} from './blocks.ts'
 import {type Block, isNumeric, renderExact, withDays} from './cells.ts'
+import {fillIn, listParams} from './downloads.ts'
 import {count, instant, LONGEST_ADDRESS, linked} from './figures.ts'
 import {addressOf, CLOCKS, type Filter, findFault, hidden, parseFilter, without} from './filter.ts'
 import {type Html, html} from './html.ts'
@@ -66,6 +67,12 @@ function renderKept({stateDb, person, filter}: AskingView): Html | false {
   )
 }
 
+/** Values of parameters, as the fields below a query send them. An empty one is null. */
+const listGiven = (query: URLSearchParams) =>
+  [...query].filter(([name, value]) => name.startsWith('$') && value !== '')
+const paramsOf = (query: URLSearchParams) =>
+  Object.fromEntries(listGiven(query).map(([name, value]) => [name.slice(1), value]))
+
 type Columns = Block['columns']
 
 function readPivot(query: URLSearchParams) {
@@ -96,9 +103,9 @@ order by grouping(asked.row) desc, asked.row, grouping(asked.col), asked.col`
 }
 
 /** Returns the columns of the query, and rows with their SQL, or the error. */
-async function askSql({askAsPerson}: AskingView, sql: string, pivot: Pivot | undefined) {
+async function askSql({askAsPerson, query}: AskingView, sql: string, pivot: Pivot | undefined) {
   const ask = async (text: string, most: number) => {
-    const {columns, rows} = await askAsPerson({sql: text, most: most + 1})
+    const {columns, rows} = await askAsPerson({sql: text, params: paramsOf(query), most: most + 1})
     return {sql: text, download: text, columns, rows: rows.slice(0, most), isCut: rows.length > most}
   }
   const bare = trimStatement(sql)
@@ -114,13 +121,18 @@ async function askSql({askAsPerson}: AskingView, sql: string, pivot: Pivot | und
   return {columns, shown: {...cells, columns: named, asNamed: 3, download}}
 }
 
-function renderPivot({filter}: AskingView, sql: string, columns: Columns, pivot: Pivot | undefined): Html {
+function renderPivot(
+  {filter, query}: AskingView,
+  sql: string,
+  columns: Columns,
+  pivot: Pivot | undefined,
+): Html {
   const choose = (label: string, name: keyof Pivot, names: readonly string[], usual: string | undefined) =>
     html`<label>${label} <select name="${name}">${names.map((one) => html`<option${one === (pivot?.[name] ?? usual) && html` selected`}>${one}</option>`)}</select></label> `
   const names = columns.map(({name}) => name)
   const usual = columns.findLast(isNumeric)?.name
   return html`<details${pivot && html` open`}><summary>Pivot</summary><form class="sql" action="/sql" autocomplete="off">
-${hidden(filter.values)}<input type="hidden" name="q" value="${sql}">
+${hidden([...filter.values, ...listGiven(query)])}<input type="hidden" name="q" value="${sql}">
 <p>${choose('Rows', 'rows', names, names[0])}${choose('columns', 'columns', names, names[1])}${choose('cells', 'by', MEASURES, 'sum')}${choose('of', 'of', names, usual)}<button>Pivot</button></p></form></details>\n`
 }
 
@@ -161,7 +173,7 @@ function renderAnswer(
   const {length} = block.rows
   const linkTo = linkOf(view)
   return html`
-<p class="downloads">${isCut ? `The first ${count(length)} rows.` : `${quantity(length, 'row')}.`} Download ${download === sql ? 'all' : 'the cells without totals'}: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: download})}">${format.toUpperCase()}</a> `)}</p>
+<p class="downloads">${isCut ? `The first ${count(length)} rows.` : `${quantity(length, 'row')}.`} Download ${download === sql ? 'all' : 'the cells without totals'}: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: fillIn(download, paramsOf(query))})}">${format.toUpperCase()}</a> `)}</p>
 ${
   mayAct &&
   html`<details><summary>Save this query</summary>
@@ -176,7 +188,7 @@ ${shape === 'table' ? renderExact(block, linkTo) : renderBlock(withDays(block), 
 
 /** A script turns the text area into an editor that knows the tables. */
 async function renderForm(
-  {ask, filter, mayRead}: View,
+  {ask, filter, query, mayRead}: View,
   text: string,
   {shape, failure, pivot}: {shape: string; failure: string | undefined; pivot: Pivot | false | undefined},
 ): Promise<Html> {
@@ -190,7 +202,7 @@ async function renderForm(
 ${hidden(filter.values)}${hidden(Object.entries(pivot || {}))}
 <label for="q" class="muted small">One SELECT; tables are named core.deal, mart.portfolio_summary, … <a href="/tables">All tables</a></label>
 <textarea id="q" name="q" rows="8" spellcheck="false" data-tables="${JSON.stringify(columnsOf)}"${line !== undefined && html` data-failed-line="${line}"`}>${text}</textarea>
-<p><button>Run</button> <label>Show as <select name="as">${SHAPES.map((one) => html`<option${one === shape && html` selected`}>${one}</option>`)}</select></label></p>
+<p><button>Run</button> <label>Show as <select name="as">${SHAPES.map((one) => html`<option${one === shape && html` selected`}>${one}</option>`)}</select></label>${[...listParams(text)].map((name) => html` <label>$${name} <input name="$${name}" value="${query.get(`$${name}`)}"></label>`)}</p>
 </form>
 <script src="/assets/sql-editor.js" type="module"></script>`
 }
