@@ -47,7 +47,7 @@ export const listIssuedLines = (
     issuedLineSchema.extend({batch_id: z.string()}),
     `select batch_id, issued_line.* from issued_line join journal_batch using (batch_no)
      where profile = ?1 and (?2 is null or issued_line.period = ?2)
-     order by batch_no, journal_no, line_no`,
+     order by batch_no, issue_no, journal_no, line_no`,
     [profile, period],
   )
 
@@ -75,6 +75,15 @@ export const listIssuedMonths = (stateDb: StateDb, profile: string): string[] =>
     `select distinct issued_line.period from issued_line join journal_batch using (batch_no)
      where profile = ? order by issued_line.period`,
     [profile],
+  )
+
+/** The months of which lines are dated after them, and after `firstOpenDay`, since more months were closed then. */
+export const listDatedLater = (stateDb: StateDb, profile: string, firstOpenDay: string): string[] =>
+  stateDb.column(
+    z.string(),
+    `select distinct issued_line.period from issued_line join journal_batch using (batch_no)
+     where profile = ? and substr(entry_date, 1, 7) > issued_line.period and entry_date > ?`,
+    [profile, firstOpenDay],
   )
 
 /**

@@ -8,6 +8,7 @@ import {
   type IssuedBatch,
   listAsClosed,
   listBatches,
+  listDatedLater,
   listIssuedLines,
   listIssuedMonths,
   listRenamed,
@@ -139,8 +140,10 @@ async function* listTargets(
   }
   const release = await readRelease()
   const open = await compareIssued(stateDb, release, [profile.name], {withOpening})
-  const months = open.map((one) => one.period).filter((name) => name >= range.first && name <= range.last)
-  for (const name of new Set([...months, period].sort())) {
+  const firstOpenDay = findFirstOpenDay(stateDb)
+  const months = [...open.map((one) => one.period), ...listDatedLater(stateDb, profile.name, firstOpenDay)]
+  const within = months.filter((name) => name >= range.first && name <= range.last)
+  for (const name of new Set([...within, period].sort())) {
     const isClosed = listClosedPeriods(stateDb).includes(name)
     yield {
       ...month,
@@ -150,7 +153,7 @@ async function* listTargets(
       lines: await readJournal(release, [name], {isClosed}),
       mapping,
       source: {...release.manifest, ...wentOn},
-      firstOpenDay: findFirstOpenDay(stateDb),
+      firstOpenDay,
     }
   }
 }

@@ -141,9 +141,8 @@ function requireOwnNames({profile: {name, looks_up_by}, present}: BatchTarget): 
 }
 
 /**
- * What to issue so that everything issued adds up to a journal: the entries that are new, and reversals of those that no longer
- * hold. Two entries are the same if they have the same `entry_id`. `issued` is in the order of issue; entries and reversals of
- * days before `firstOpenDay` (`YYYY-MM-DD`) are dated on it.
+ * What to issue so that everything issued adds up to a journal on every day from `firstOpenDay` (`YYYY-MM-DD`) on; nothing is
+ * dated before it. Two entries are the same if they have the same `entry_id`. `issued` is in the order of issue.
  */
 export function planIssue(
   journal: readonly JournalLine[],
@@ -151,14 +150,39 @@ export function planIssue(
   firstOpenDay: string,
 ): IssuedLine[] {
   const wanted = Map.groupBy(journal, ({entry_id}) => entry_id)
-  const standing = findStanding(issued)
-  const booked = [...wanted]
-    .filter(([id]) => !standing.get(id)?.isBooked)
-    .map(([id, lines]) => bookEntry(lines, (standing.get(id)?.issueNo ?? -1) + 1, firstOpenDay))
-  const reversed = [...standing]
-    .filter(([id, {isBooked}]) => isBooked && !wanted.has(id))
-    .map(([, {lines, issueNo}]) => reverseEntry(lines, issueNo + 1, firstOpenDay))
-  return sortLines([...booked, ...reversed].flat())
+  const known = Map.groupBy(issued, ({entry_id}) => entry_id)
+  const ids = [...new Set([...wanted.keys(), ...known.keys()])]
+  return sortLines(ids.flatMap((id) => planEntry(wanted.get(id) ?? [], known.get(id) ?? [], firstOpenDay)))
+}
+
+/**
+ * Of one entry. What was dated after its month, because that was closed then, comes back into it once it is open again: with each
+ * booking or reversal on its new day goes the opposite on the former one.
+ */
+function planEntry(
+  wanted: readonly JournalLine[],
+  issued: readonly IssuedLine[],
+  firstOpenDay: string,
+): IssuedLine[] {
+  /** By day, how many bookings are lacking; reversals if negative. */
+  const lacking = new Map<string, number>()
+  const count = ({entry_date}: JournalLine, times: number) => {
+    const day = latest(entry_date, firstOpenDay)
+    lacking.set(day, (lacking.get(day) ?? 0) + times)
+  }
+  for (const line of wanted) if (line.line_no === 1) count(line, 1)
+  for (const line of issued) if (line.line_no === 1) count(line, isReversal(line) ? 1 : -1)
+  const days = (sign: 1 | -1) =>
+    [...lacking].sort().flatMap(([day, times]) => Array<string>(Math.max(0, times * sign)).fill(day))
+  const [bookings, reversals] = [days(1), days(-1)]
+  const last = issued.reduce((no, line) => Math.max(no, line.issue_no), -1)
+  const booked = issued.filter(({issue_no}) => issue_no === last - (last % 2))
+  const plan: IssuedLine[] = []
+  for (let no = last + 1; bookings.length + reversals.length > 0; no += 1) {
+    if (no % 2 === 1) plan.push(...reverseEntry(booked, no, reversals.shift() ?? ''))
+    else plan.push(...bookEntry(wanted.length > 0 ? wanted : booked, no, bookings.shift() ?? ''))
+  }
+  return plan
 }
 
 function sortLines(lines: readonly IssuedLine[]): IssuedLine[] {
@@ -171,38 +195,23 @@ function sortLines(lines: readonly IssuedLine[]): IssuedLine[] {
   )
 }
 
-/** The state of every issued entry, by id, with its lines as last issued. */
-function findStanding(issued: readonly IssuedLine[]) {
-  const entries = [...Map.groupBy(issued, ({entry_id}) => entry_id)]
-  return new Map(
-    entries.map(([id, lines]) => {
-      const issueNo = Math.max(...lines.map(({issue_no}) => issue_no))
-      const last = lines.filter(({issue_no}) => issue_no === issueNo)
-      return [id, {issueNo, isBooked: issueNo % 2 === 0, lines: last}]
-    }),
-  )
+function bookEntry(lines: readonly (JournalLine | IssuedLine)[], issueNo: number, day: string): IssuedLine[] {
+  return lines.map((line) => ({
+    ...line,
+    period: 'period' in line ? line.period : line.entry_date.slice(0, 7),
+    entry_date: day,
+    memo: day === line.entry_date ? line.memo : `${line.memo}, of ${line.entry_date}`,
+    journal_no: numberOf(line.entry_id, issueNo),
+    issue_no: issueNo,
+  }))
 }
 
-function bookEntry(lines: readonly JournalLine[], issueNo: number, firstOpenDay: string): IssuedLine[] {
-  return lines.map((line) => {
-    const date = latest(line.entry_date, firstOpenDay)
-    return {
-      ...line,
-      period: line.entry_date.slice(0, 7),
-      entry_date: date,
-      memo: date === line.entry_date ? line.memo : `${line.memo}, of ${line.entry_date}`,
-      journal_no: numberOf(line.entry_id, issueNo),
-      issue_no: issueNo,
-    }
-  })
-}
-
-function reverseEntry(lines: readonly IssuedLine[], issueNo: number, firstOpenDay: string): IssuedLine[] {
+function reverseEntry(lines: readonly IssuedLine[], issueNo: number, day: string): IssuedLine[] {
   const inOrder = lines.toSorted((a, b) => b.line_no - a.line_no)
   return inOrder.map((line, index) => ({
     ...line,
     line_no: index + 1,
-    entry_date: latest(line.entry_date, firstOpenDay),
+    entry_date: day,
     debit: line.credit,
     credit: line.debit,
     memo: `Reverses ${line.journal_no}: ${line.memo}`,
@@ -235,7 +244,7 @@ function bridgeJournal(
   return {
     journal: totalOf(journal),
     issued_before: totalOf(wanted.filter(({entry_id}) => !now.has(entry_id))),
-    booked: totalOf(issued.filter((line) => !isReversal(line))),
+    booked: totalOf(wanted.filter(({entry_id}) => now.has(entry_id))),
     left_out: {opening: totalOf(journal.filter((line) => !held.has(line)))},
     reversed: totalOf(issued.filter(isReversal)),
     terms,
@@ -264,8 +273,9 @@ export function planTrueUp(
 ): BatchPlan & {deals: string[]} {
   const wanted = journal.filter(({event}) => withOpening || event !== 'opening')
   const held = new Set(wanted.map(({entry_id}) => entry_id))
-  const gone = [...findStanding(issued)].filter(([id, {isBooked}]) => isBooked && !held.has(id))
-  const deals = new Set(gone.flatMap(([, {lines}]) => lines.map(({deal_id}) => deal_id)))
+  const last = new Map(issued.map((line) => [line.entry_id, line]))
+  const gone = [...last.values()].filter((line) => !isReversal(line) && !held.has(line.entry_id))
+  const deals = new Set(gone.map(({deal_id}) => deal_id))
   const isOfDeals = ({deal_id}: JournalLine) => deals.has(deal_id)
   const mine = wanted.filter(isOfDeals)
   const lines = planIssue(mine, issued.filter(isOfDeals), firstOpenDay)

@@ -665,6 +665,23 @@ test('a reopened period is booked again, and everything done to it is kept', asy
   ])
 })
 
+test('what was dated after a closed month comes back into it once that is reopened, in whatever month is exported', async () => {
+  openOther(corrected)
+  // The first funding of the day takes the place of the one issued.
+  await books.learnLate('2026-01-20', '2026-02-05', 'b', '130.00')
+  await books.export('xero', '2026-01', '2026-02-06')
+  const ends = () => {
+    const lines = importBatches(books.folder.exports, 'xero')
+    return ['2026-01-31', '2026-02-01', '2026-03-31'].map((day) => balancesOf(lines, day)['1200'])
+  }
+  expect(ends()).toEqual([10_000n, 15_000n, 15_000n])
+  reopenPeriod(books.config, {period: '2026-01', why: 'to correct it'}, books.at('2026-02-07'))
+  await walkOn('2026-02-10', 160)
+  await books.export('xero', '2026-02', '2026-02-11')
+  expect(ends()).toEqual([15_000n, 15_000n, 16_000n])
+  expect(await books.export('xero', '2026-01', '2026-02-12')).toMatchObject([{outcome: 'unchanged'}])
+})
+
 test('tables of a closed period are those it was closed with', async () => {
   openClosed()
   const request = {profiles: ['csv'], tables: ['accounting.loan_register'], period: '2026-01'}
