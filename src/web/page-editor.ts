@@ -97,7 +97,7 @@ export async function viewEditor(
 <input type="hidden" name="name" value="${name}">
 <input type="hidden" name="from" value="${(isPreviewed && form.get('from')) || stamp}">
 <label for="text" class="muted small">Markdown in which blocks of SQL stand for their rows, as in <a href="/pages">our pages</a></label>
-<textarea id="text" name="text" rows="24" spellcheck="false">
+<textarea id="text" name="text" rows="24" spellcheck="false"${given !== undefined && html` data-unsaved`}>
 ${text}</textarea>
 <p><button name="do" value="preview">Preview</button> <button name="do" value="save">Save</button></p>
 </form>

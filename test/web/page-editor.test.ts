@@ -6,6 +6,7 @@ import {z} from 'zod'
 import {backUp, restoreBackup} from '../../src/record/backup.ts'
 import {createLab, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
+import {until} from '../support/until.ts'
 import {basic, block, listProcesses, OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
 const lab = await useLab({
@@ -64,6 +65,27 @@ test('a query becomes a page, which is edited, previewed, saved and brought back
   await press(editor, 'Save')
   expect(readFileSync(file, 'utf8')).toBe(first)
   expect(await side.readText('/runs')).toMatch(/page cohorts Saved/)
+})
+
+test('a text that was only previewed is not left behind unasked, one that was saved is', async () => {
+  const editor = await open('/edit?name=left', true)
+  let asked = 0
+  editor.on('dialog', async (dialog) => {
+    asked += 1
+    await dialog.dismiss()
+  })
+  await editor.getByRole('textbox').fill('# Left')
+  await press(editor, 'Preview')
+  await editor.getByRole('link', {name: 'SQL', exact: true}).click()
+  await until(async () => asked > 0)
+  await press(editor, 'Save')
+  await editor.goto(`${side.url}/edit?name=left`)
+  await editor.getByRole('textbox').fill('# Left, too')
+  await press(editor, 'Save')
+  await editor.goBack()
+  await editor.getByRole('link', {name: 'SQL', exact: true}).click()
+  await editor.waitForURL(`${side.url}/sql`)
+  expect(asked).toBe(1)
 })
 
 test('a page that somebody else has saved meanwhile is not replaced unseen, and every text is kept', async () => {

@@ -36,13 +36,18 @@ const follow = async () => {
 }
 setTimeout(follow, 1000)
 
-// Asks before a text that nobody sent is left behind.
+// Asks before a text that nobody sent, or only to preview it, is left behind.
 addEventListener('submit', ({target}) => {
-  for (const text of target.querySelectorAll('textarea')) text.defaultValue = text.value
+  for (const text of target.querySelectorAll('textarea')) {
+    text.defaultValue = text.value
+    delete text.dataset.unsaved
+  }
 })
 addEventListener('beforeunload', (event) => {
-  const texts = [...document.querySelectorAll('textarea')]
-  if (texts.some((text) => text.value !== text.defaultValue)) event.preventDefault()
+  // After Back, a text that was saved lacks the end of its last line.
+  const isLeft = ({value, defaultValue, dataset}) =>
+    dataset.unsaved !== undefined || value.trimEnd() !== defaultValue.trimEnd()
+  if ([...document.querySelectorAll('textarea')].some(isLeft)) event.preventDefault()
 })
 
 // `/` goes to the search, unless somebody is writing; Escape closes what is open around the focus.
