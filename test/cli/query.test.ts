@@ -155,12 +155,12 @@ test('a query that changes, leaves or misreads the release is refused', async ()
   expect(readdirSync(join(lab.folder.root, '..'))).toEqual(['data', 'tape.key'])
 })
 
-test('the commands a refused query suggests fit a terminal', async () => {
+test('the statements that a refused query suggests fit a terminal', async () => {
   const wrong = lab.run(['query', 'select 1 from core.deals', '--json'])
   const {message} = await expectRefused(wrong, 'QUERY_FAILED')
-  const commands = [...message.matchAll(/`loantape query "([^"]+)"`/g)].map(([, sql = '']) => sql)
-  expect(commands).toHaveLength(2)
-  for (const sql of commands) {
+  const statements = [...message.matchAll(/`([^`]+)`/g)].map(([, sql = '']) => sql)
+  expect(statements).toHaveLength(2)
+  for (const sql of statements) {
     const {code, stdout} = await lab.run(['query', sql])
     expect([code, Math.max(...stdout.split('\n').map(({length}) => length)) <= 80]).toEqual([0, true])
   }
