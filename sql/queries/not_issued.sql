@@ -1,40 +1,40 @@
--- What the journal of a release and the entries issued to profiles do not have in common, by profile and month. $1 is a list of
--- profiles, each with whether opening balances belong to it; the table issued holds every issue of an entry to one of them.
+-- What the journal of a release and the entries issued to profiles do not have in common on any day from $2 on, by profile and
+-- month. $1 is a list of profiles, each with whether opening balances belong to it; the table issued holds every issue of an entry
+-- to one of them.
 with
 profile as (
   select unnest(from_json($1, '[{"profile": "varchar", "with_opening": "boolean"}]'), recursive := true)
 ),
 
-standing as (
-  select profile, entry_id, any_value(period) as period, any_value(amount) as amount
-  from issued
-  group by profile, entry_id
-  having max(cast(issue_no as bigint)) % 2 = 0
-),
-
-journal as (
-  select profile, entry_id, period, debit as amount
+booking as (
+  select profile, entry_id, period, cast(entry_date as varchar) as entry_date, debit as amount, 1 as times
   from accounting.journal_line
   cross join profile
   where line_no = 1
   union all
-  select profile, entry_id, period, debit
+  select profile, entry_id, period, cast(entry_date as varchar), debit, 1
   from accounting.opening_line
   cross join profile
   where line_no = 1 and with_opening
+  union all
+  select profile, entry_id, period, entry_date, amount, if(cast(issue_no as bigint) % 2 = 0, -1, 1)
+  from issued
 ),
 
 open as (
-  select profile, period, amount
-  from journal
-  anti join standing using (profile, entry_id)
-  union all
-  select profile, period, amount
-  from standing
-  anti join journal using (profile, entry_id)
+  select profile, entry_id, any_value(period) as period, any_value(amount) as amount
+  from booking
+  group by profile, entry_id, greatest(entry_date, $2)
+  having sum(times) <> 0
+),
+
+entry as (
+  select profile, entry_id, any_value(period) as period, any_value(amount) as amount
+  from open
+  group by profile, entry_id
 )
 
 select profile, period, count(*) as entries, cast(sum(amount) as decimal(38, 2)) as amount
-from open
+from entry
 group by profile, period
 order by profile, period

@@ -77,15 +77,6 @@ export const listIssuedMonths = (stateDb: StateDb, profile: string): string[] =>
     [profile],
   )
 
-/** The months of which lines are dated after them, and after `firstOpenDay`, since more months were closed then. */
-export const listDatedLater = (stateDb: StateDb, profile: string, firstOpenDay: string): string[] =>
-  stateDb.column(
-    z.string(),
-    `select distinct issued_line.period from issued_line join journal_batch using (batch_no)
-     where profile = ? and substr(entry_date, 1, 7) > issued_line.period and entry_date > ?`,
-    [profile, firstOpenDay],
-  )
-
 /**
  * Of the months from `first` to `last`, the closed ones that are to be issued as they were closed, oldest first. A closed month is
  * what it was closed with until a batch of it is issued after the closing; then, as while it is open, it is the present journal,

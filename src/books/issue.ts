@@ -8,7 +8,6 @@ import {
   type IssuedBatch,
   listAsClosed,
   listBatches,
-  listDatedLater,
   listIssuedLines,
   listIssuedMonths,
   listRenamed,
@@ -140,10 +139,8 @@ async function* listTargets(
   }
   const release = await readRelease()
   const open = await compareIssued(stateDb, release, [profile.name], {withOpening})
-  const firstOpenDay = findFirstOpenDay(stateDb)
-  const months = [...open.map((one) => one.period), ...listDatedLater(stateDb, profile.name, firstOpenDay)]
-  const within = months.filter((name) => name >= range.first && name <= range.last)
-  for (const name of new Set([...within, period].sort())) {
+  const months = open.map((one) => one.period).filter((name) => name >= range.first && name <= range.last)
+  for (const name of new Set([...months, period].sort())) {
     const isClosed = listClosedPeriods(stateDb).includes(name)
     yield {
       ...month,
@@ -153,7 +150,7 @@ async function* listTargets(
       lines: await readJournal(release, [name], {isClosed}),
       mapping,
       source: {...release.manifest, ...wentOn},
-      firstOpenDay,
+      firstOpenDay: findFirstOpenDay(stateDb),
     }
   }
 }

@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {hasOpenings, listProfilesInUse} from '../accounting/issued.ts'
 import {listAccountRows} from '../accounting/mapping.ts'
-import {readMappingVersions} from '../accounting/periods.ts'
+import {findFirstOpenDay, readMappingVersions} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import type {Config} from '../core/config.ts'
 import {explainError, newError, tolerate} from '../core/errors.ts'
@@ -63,7 +63,7 @@ export const findRefusal = (stateDb: StateDb, folder: DataFolder): Promise<strin
     (error: unknown) => explainError(error).message,
   )
 
-/** What a profile has not been issued of a month's journal: new entries, and booked ones that no longer hold. */
+/** What a profile has not been issued of a month's journal: entries that are new, no longer hold or are dated later. */
 export type NotIssued = z.output<typeof notIssuedRow>
 const notIssuedRow = z.object({
   profile: z.string(),
@@ -105,7 +105,7 @@ export async function compareIssued(
   {withOpening = false} = {},
 ): Promise<NotIssued[]> {
   await using db = await openRelease(release)
-  const columns = ['profile', 'entry_id', 'issue_no', 'period', 'amount']
+  const columns = ['profile', 'entry_id', 'issue_no', 'entry_date', 'period', 'amount']
   await db.run(`create temp table issued (${columns.join(' varchar, ')} decimal(18, 2))`)
   // As texts, since as objects the entries of a million loans would fill the memory; in parts, since a text can be too long.
   const parts = stateDb.all(
@@ -117,7 +117,7 @@ export async function compareIssued(
   for (const {first, last} of parts) {
     const [lines = '[]'] = stateDb.column(
       z.string(),
-      `select json_group_array(json_array(profile, entry_id, issue_no, line.period, coalesce(debit, credit)))
+      `select json_group_array(json_array(profile, entry_id, issue_no, entry_date, line.period, coalesce(debit, credit)))
        from issued_line as line join journal_batch using (batch_no)
        where batch_no between ? and ? and line_no = 1 and profile in (select value from json_each(?))`,
       [first, last, JSON.stringify(profiles)],
@@ -132,7 +132,10 @@ export async function compareIssued(
     profile,
     with_opening: withOpening || hasOpenings(stateDb, profile),
   }))
-  return await db.all(notIssuedRow, readQuery('not_issued'), [JSON.stringify(asked)])
+  return await db.all(notIssuedRow, readQuery('not_issued'), [
+    JSON.stringify(asked),
+    findFirstOpenDay(stateDb),
+  ])
 }
 
 /** A batch is in one part. */

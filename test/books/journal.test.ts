@@ -676,6 +676,9 @@ test('what was dated after a closed month comes back into it once that is reopen
   }
   expect(ends()).toEqual([10_000n, 15_000n, 15_000n])
   reopenPeriod(books.config, {period: '2026-01', why: 'to correct it'}, books.at('2026-02-07'))
+  await books.run('build', '2026-02-07')
+  const said = await books.run('period list', '2026-02-07', {}, [])
+  expect(said.stdout).toContain('2026-01: not yet issued: xero 4 entries, 310.00')
   await walkOn('2026-02-10', 160)
   await books.export('xero', '2026-02', '2026-02-11')
   expect(ends()).toEqual([15_000n, 15_000n, 16_000n])
