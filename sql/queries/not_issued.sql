@@ -6,35 +6,45 @@ profile as (
   select unnest(from_json($1, '[{"profile": "varchar", "with_opening": "boolean"}]'), recursive := true)
 ),
 
-booking as (
-  select profile, entry_id, period, cast(entry_date as varchar) as entry_date, debit as amount, 1 as times
+journal as (
+  select profile, entry_id, period, entry_date, debit as amount
   from accounting.journal_line
   cross join profile
   where line_no = 1
   union all
-  select profile, entry_id, period, cast(entry_date as varchar), debit, 1
+  select profile, entry_id, period, entry_date, debit
   from accounting.opening_line
   cross join profile
   where line_no = 1 and with_opening
+),
+
+booking as (
+  select profile, entry_id, period, cast(entry_date as varchar) as entry_date, amount, 1 as times
+  from journal
+  semi join issued using (profile, entry_id)
   union all
   select profile, entry_id, period, entry_date, amount, if(cast(issue_no as bigint) % 2 = 0, -1, 1)
   from issued
 ),
 
-open as (
+changed as (
   select profile, entry_id, any_value(period) as period, any_value(amount) as amount
   from booking
   group by profile, entry_id, greatest(entry_date, $2)
   having sum(times) <> 0
 ),
 
-entry as (
-  select profile, entry_id, any_value(period) as period, any_value(amount) as amount
-  from open
+open as (
+  select profile, period, amount
+  from journal
+  anti join issued using (profile, entry_id)
+  union all
+  select profile, any_value(period), any_value(amount)
+  from changed
   group by profile, entry_id
 )
 
 select profile, period, count(*) as entries, cast(sum(amount) as decimal(38, 2)) as amount
-from entry
+from open
 group by profile, period
 order by profile, period
