@@ -21,7 +21,7 @@ journal as (
 booking as (
   select profile, entry_id, period, cast(entry_date as varchar) as entry_date, amount, 1 as times
   from journal
-  semi join issued using (profile, entry_id)
+  where exists (from issued)
   union all
   select profile, entry_id, period, entry_date, amount, if(cast(issue_no as bigint) % 2 = 0, -1, 1)
   from issued
@@ -34,10 +34,11 @@ changed as (
   having sum(times) <> 0
 ),
 
+-- As long as nothing is issued, nothing has to be compared.
 open as (
   select profile, period, amount
   from journal
-  anti join issued using (profile, entry_id)
+  where not exists (from issued)
   union all
   select profile, any_value(period), any_value(amount)
   from changed
