@@ -1,16 +1,13 @@
 import type {TiedTerm} from '../accounting/profiles.ts'
 import {groupThousands} from '../core/money.ts'
-import {escapeLineEnds} from '../core/text.ts'
+import {escapeLineEnds, INVISIBLE} from '../core/text.ts'
 
 /**
  * Otherwise text of the source could control the terminal, or look like another one. Line ends and tabs, which errors of the engine
  * have, stay.
  */
 export function escapeControls(text: string): string {
-  return text.replace(
-    /[[\p{Cc}\p{Bidi_Control}\u00ad\u200b\u2060\ufeff]--[\n\t]]/gv,
-    (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  )
+  return text.replace(INVISIBLE, (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, '0')}`)
 }
 
 /** Leaves out values that are not text. */

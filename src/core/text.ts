@@ -39,6 +39,9 @@ export const listSome = (names: readonly string[]): string =>
 /** Writes line ends as `\\n`, so that a foreign text stays on one line. */
 export const escapeLineEnds = (text: string): string => text.replaceAll('\n', '\\n').replaceAll('\t', '\\t')
 
+/** Matches characters that a reader does not see, or that change the direction of text. */
+export const INVISIBLE = /[[\p{Cc}\p{Bidi_Control}\u00ad\u200b\u2060\ufeff]--[\n\t]]/gv
+
 export function shorten(text: string): string {
   return text.length > 80 ? `${text.slice(0, 79)}…` : text
 }

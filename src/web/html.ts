@@ -1,3 +1,5 @@
+import {INVISIBLE} from '../core/text.ts'
+
 /** A class, so that no value of a row can pass for markup. */
 export class Html {
   readonly html: string
@@ -25,7 +27,8 @@ const EXACT_PLACE = /="[^"]*$|<textarea[^<]*$/
 
 /** Names characters that are invisible or change text direction: `⟨U+202E⟩`. */
 export function showControls(text: string): string {
-  return text.replace(/[[\p{Cc}\p{Bidi_Control}\u00ad\u200b\u2060\ufeff]--[\t\n\r]]/gv, (character) => {
+  return text.replace(INVISIBLE, (character) => {
+    if (character === '\r') return character
     const code = (character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')
     return `⟨U+${code}⟩`
   })
