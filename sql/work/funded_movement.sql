@@ -42,26 +42,10 @@ stated as (
       when history.status_class = 'funded' then 'funded'
       when history.status_class <> 'ended_funded' then null
       else coalesce(status.ending, 'ended_other')
-    end as outcome
+    end as stated_outcome
   from core.deal_history as history
   left join seed.status as status on status.status = history.status
   where history.deal_id in (select deal_id from core.deal_history where status_class = 'funded')
-),
-
--- What is sold after a foreclosure is the property, not the loan.
-outcomes as (
-  select * replace (
-    case
-      when
-        outcome = 'sold'
-        and last_value(nullif(outcome, 'sold') ignore nulls) over (
-          partition by deal_id order by version rows between unbounded preceding and 1 preceding
-        ) = 'foreclosed'
-        then 'foreclosed'
-      else outcome
-    end as outcome
-  )
-  from stated
 ),
 
 -- A deal that vanishes keeps its status class: coming back does not begin another funded spell.
@@ -75,34 +59,27 @@ steps as (
     min(business_date) over onward as business_date,
     loan_amount,
     loan_program,
-    outcome,
+    -- What is sold after a foreclosure is the property, not the loan.
+    last_value(nullif(stated_outcome, 'sold') ignore nulls) over before = 'foreclosed' as is_property,
+    last_value(stated_outcome ignore nulls) over before as stated_before,
+    if(is_property and stated_outcome = 'sold', 'foreclosed', stated_outcome) as outcome,
+    if(is_property and stated_before = 'sold', 'foreclosed', stated_before) as outcome_before,
     coalesce(outcome = 'funded', false) as is_funded,
     lag(status_class) over earlier as class_before,
-    last_value(case when outcome = 'funded' then {'amount': loan_amount, 'program': loan_program} end ignore nulls)
+    last_value(case when stated_outcome = 'funded' then {'amount': loan_amount, 'program': loan_program} end ignore nulls)
       over before as held,
-    last_value(outcome ignore nulls) over before as outcome_before,
     case when held is not null and outcome_before <> 'funded' then outcome_before end as ending_before,
     is_funded and ending_before is not null as is_taken_back,
     coalesce(outcome <> 'funded' and held is not null and outcome_before <> outcome, false) as is_end,
     -- What comes back as it left is in the book before it changes.
-    is_taken_back or coalesce(lag(outcome = 'funded') over earlier, false) as was_funded,
+    is_taken_back or coalesce(lag(stated_outcome = 'funded') over earlier, false) as was_funded,
     coalesce(bool_or(status_class in ('funded', 'ended_funded')) over before, false) as was_ever_funded,
     status_class = 'funded' and lag(status_class) over earlier is distinct from 'funded' as is_start
-  from outcomes
+  from stated
   window
     earlier as (partition by deal_id order by version),
     before as (partition by deal_id order by version rows between unbounded preceding and 1 preceding),
     onward as (partition by deal_id order by version rows between current row and unbounded following)
-),
-
-spells as (
-  select
-    *,
-    count_if(is_start) over (
-      partition by deal_id order by version rows between unbounded preceding and current row
-    ) as spell
-  from steps
-  where is_funded or was_funded or is_start or is_end
 ),
 
 quarantined_from_first as (
@@ -121,7 +98,7 @@ unseen_before as (
 
 moves as (
   select
-    spells.*,
+    steps.*,
     case
       when is_funded and unseen_before.deal_id is not null and business_date <= first_walk.first_on then 'opening'
       when is_funded and unseen_before.was_quarantined then 'found'
@@ -143,15 +120,21 @@ moves as (
     is_taken_back or (is_end and not was_funded) as comes_back,
     greatest(business_date, first_walk.first_on) as booked_on,
     strftime(booked_on, '%Y-%m') as month,
-    last_value(case when is_end then month end ignore nulls)
-      over (partition by spells.deal_id order by spells.version rows between unbounded preceding and 1 preceding) as ending_month,
-    lead(case when term is not null or comes_back then month end ignore nulls)
-      over (partition by spells.deal_id order by spells.version) as next_month,
+    count_if(is_start) over so_far as spell,
+    first_value(term ignore nulls) over always as first_term,
+    count(term) over earlier as moved_before,
+    last_value(case when is_end then month end ignore nulls) over earlier as ending_month,
+    lead(case when term is not null or comes_back then month end ignore nulls) over so_far as next_month,
     first_value(case when term = 'originated' and date_trunc('month', booked_on) >= first_walk.first_on then month end ignore nulls)
-      over (partition by spells.deal_id order by spells.version rows between unbounded preceding and unbounded following) as cohort_month
-  from spells
+      over always as cohort_month
+  from steps
   cross join work.first_walk as first_walk
-  left join unseen_before on unseen_before.deal_id = case when spells.version = 1 then spells.deal_id end
+  left join unseen_before on unseen_before.deal_id = case when steps.version = 1 then steps.deal_id end
+  where is_funded or was_funded or is_start or is_end
+  window
+    so_far as (partition by steps.deal_id order by steps.version),
+    earlier as (partition by steps.deal_id order by steps.version rows between unbounded preceding and 1 preceding),
+    always as (partition by steps.deal_id order by steps.version rows between unbounded preceding and unbounded following)
 ),
 
 learned as (
@@ -170,13 +153,7 @@ booked as (
     first_term in ('opening', 'found')
     and moved_before = 1
     and (deal_id, observed_at) in (select (deal_id, observed_at) from learned) as is_learned
-  from (
-    select
-      *,
-      arg_min(term, version) over (partition by deal_id) as first_term,
-      count(term) over (partition by deal_id order by version rows between unbounded preceding and 1 preceding) as moved_before
-    from moves
-  )
+  from moves
   where is_funded and was_funded and loan_program is distinct from held.program
   union all by name
   -- Whatever took a loan off the book before it ended, its ending is booked from the receivable.
