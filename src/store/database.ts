@@ -116,6 +116,7 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
 
 const ENGINE = {
   threads: '1',
+  memory_limit: `${Math.floor(mostMemoryMb())}MB`,
   autoinstall_known_extensions: 'false',
   autoload_known_extensions: 'false',
   // A table takes at least one block. With the engine's default of 262,144 bytes, a small lender's files would be mostly empty.
@@ -131,9 +132,8 @@ const CATALOGS = `
   select database_name, (select count(*)::int from duckdb_tables() where duckdb_tables.database_name = 'memory')
   from duckdb_databases() where not internal`
 
-/** The settings of an engine that callers change; `threads` is set at each opening. */
+/** The settings of an engine that callers change, beside its limit of memory; `threads` is set at each opening. */
 const SETTINGS = [
-  'memory_limit',
   'temp_directory',
   'max_temp_directory_size',
   'checkpoint_threshold',
@@ -152,6 +152,8 @@ async function renew(instance: DuckDBInstance): Promise<boolean> {
       if (catalog !== 'memory') await connection.run(`detach ${quoteName(String(catalog))}`)
       else if (tables) return false
     }
+    // A reset would show the new limit and leave the old one in force. This also gives freed memory back to the machine.
+    await connection.run(`set memory_limit = '${ENGINE.memory_limit}'`)
     await connection.run(SETTINGS.map((name) => `reset ${name}`).join('; '))
     return true
   } finally {

@@ -41,7 +41,7 @@ test('a database has no files, tables or settings of those that were closed befo
   const openThree = () => Promise.all([1, 2, 3].map(() => openDatabase({threads: 1})))
   const [limited, filled, locked] = (await openThree()) as [Database, Database, Database]
   const asNew = await look(locked)
-  await prepareLoad(limited, data.folder, 300)
+  await prepareLoad(limited, data.folder, 10)
   await limited.run(`attach ':memory:' as "a ""file"; create table "a ""file".t as select 1; use "a ""file"`)
   await limited.run(`set TimeZone = 'Asia/Tokyo'; create temp table t as select 1`)
   await filled.run('create table memory.main.t as select 1')
@@ -49,6 +49,9 @@ test('a database has no files, tables or settings of those that were closed befo
   for (const used of [limited, filled, locked]) await used[Symbol.asyncDispose]()
   for (const opened of await openThree()) {
     expect(await look(opened)).toEqual(asNew)
+    await opened.run(
+      `set temp_directory = ''; create temp table large as select uuid() as u from range(1000000)`,
+    )
     await opened[Symbol.asyncDispose]()
   }
 })
