@@ -233,6 +233,8 @@ ${[...all].map((value) => html`<label><input type="checkbox" name="${name}" valu
   })
   const kept = without(query, [...Object.keys(buckets), ...bounds])
   const ofPage = new URLSearchParams([...kept].filter(([name]) => DIMENSIONS[name]?.is_of === undefined))
+  const address = addressOf(path, ofAllDeals(filter), ofPage)
+  const saved = given.saved.find((one) => String(one.filter.values) === String(without(values, CLOCKS)))
   return html`<details class="filter"><summary>Filter</summary>
 ${given.saved.length > 0 && html`<p class="choices">Saved: ${given.saved.map((one) => html`<a href="${addressOf(path, one.filter, ofPage)}">${one.name.replaceAll('_', ' ')}</a> `)}</p>`}
 <form action="${path}" autocomplete="off">
@@ -243,9 +245,17 @@ ${hidden(kept)}
 ${
   given.maySave &&
   filter.condition !== undefined &&
-  html`<form method="post" action="/filters">${hidden(values)}<input type="hidden" name="path" value="${path}">
+  html`<form method="post" action="/filters">${hidden([...values, ['path', address]])}
 <p><label>Save what is chosen for everybody as <input name="save_as" required pattern="[\\w\\- ]{1,100}" title="Letters, digits, spaces, _ and -"></label> <button>Save</button></p></form>`
-}</details>`
+}${given.maySave && saved && renderRemoval('/filters', saved.name, [...values, ['path', address]])}</details>`
+}
+
+/** Removes what was saved for everybody. */
+export function renderRemoval(action: string, name: string, others: Iterable<[string, string]>): Html {
+  return html`<details class="ask"><summary>Remove ${name.replaceAll('_', ' ')}</summary><form method="post" action="${action}">
+${hidden([['remove', name], ...others])}
+<p>Nobody will find it here any more. It stays under <a href="/runs#what-people-did">What people did</a>.</p>
+<button>Remove</button></form></details>`
 }
 
 export const hidden = (parameters: Iterable<[name: string, value: string]>): Html =>

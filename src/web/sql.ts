@@ -1,10 +1,12 @@
-import {existsSync, mkdirSync, statSync} from 'node:fs'
+import {existsSync, mkdirSync, rmSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import type {FastifyInstance} from 'fastify'
 import {z} from 'zod'
 import {explainError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {shorten} from '../core/text.ts'
+import type {World} from '../core/types.ts'
+import {isoOf} from '../schedule/job-runs.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {quoteName, trimStatement} from '../store/database.ts'
 import {isFile, readWritten, writeFileAtomically} from '../store/files.ts'
@@ -13,13 +15,22 @@ import {renderBlock, SHAPES, type Shape, shapeNamed} from './blocks.ts'
 import {type Block, isNumeric, renderExact, withDays} from './cells.ts'
 import {fillIn, listParams} from './downloads.ts'
 import {count, instant, LONGEST_ADDRESS, linked} from './figures.ts'
-import {addressOf, CLOCKS, type Filter, findFault, hidden, parseFilter, without} from './filter.ts'
+import {
+  addressOf,
+  CLOCKS,
+  type Filter,
+  findFault,
+  hidden,
+  parseFilter,
+  renderRemoval,
+  without,
+} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {formOf, refuse} from './http-server.ts'
 import {A_NAME, linkOf, listNamed, NAME} from './pages.ts'
 import {queriesOf} from './reader.ts'
 import {FORMATS} from './tables.ts'
-import type {AskingView, Page, View} from './view.ts'
+import type {AskingView, Page, View, WebTools} from './view.ts'
 
 /** Shown; a download has all. */
 const MOST = 500
@@ -140,7 +151,7 @@ ${hidden([...filter.values, ...listGiven(query)])}<input type="hidden" name="q" 
  * `/sql`: runs the SELECT in `q`, or the query `saved`, over the filtered tables. Undefined if no query is saved under that name.
  */
 export async function viewSql(view: AskingView): Promise<Page | undefined> {
-  const {filter, query, folder, mayRun} = view
+  const {filter, query, folder, mayAct, mayRun} = view
   const saved = query.get('saved')
   const sql = (query.get('q') ?? (saved === null ? '' : readSavedQuery(folder, saved)))?.trim()
   if (sql === undefined) return undefined
@@ -151,7 +162,7 @@ export async function viewSql(view: AskingView): Promise<Page | undefined> {
   const notKept = shown && keepQuery(view, sql)
   const failure = shown instanceof Error ? shown.message : undefined
   const names = listNamed(folder.queries, '.sql')
-  const body = html`${isOnlyShown && html`<p class="notice">This query came with an address from outside the workbench and has not been run. Read it, then press Run.</p>`}${names.length > 0 && html`<p class="choices">Saved: ${names.map((name) => html`<a href="${addressOf('/sql', filter, {saved: name})}"${name === saved && html` aria-current="page"`}>${name.replaceAll('_', ' ')}</a> `)}</p>`}
+  const body = html`${isOnlyShown && html`<p class="notice">This query came with an address from outside the workbench and has not been run. Read it, then press Run.</p>`}${names.length > 0 && html`<p class="choices">Saved: ${names.map((name) => html`<a href="${addressOf('/sql', filter, {saved: name})}"${name === saved && html` aria-current="page"`}>${name.replaceAll('_', ' ')}</a> `)}</p>`}${mayAct && saved !== null && renderRemoval('/sql/queries', saved, [...filter.values, ['path', '/sql']])}
 ${await renderForm(view, sql, {shape, failure: pivot ? undefined : failure, pivot: isOnlyShown && pivot})}${notKept && html`<p class="notice">The query is not kept: ${notKept}</p>`}${renderKept(view)}${
   columns.length > 0 && renderPivot(view, sql, columns, pivot)
 }${
@@ -240,27 +251,62 @@ function readFilterForm(form: URLSearchParams, filter: Filter): Given {
   // A saved filter applies to whatever day is shown.
   const text = String(without(filter.values, CLOCKS))
   if (text.length >= LONGEST_ADDRESS) return 'expected fewer values'
-  return {name, text, address: linkOf({filter})(form.get('path') ?? '/') ?? '/'}
+  return {name, text, address: findPage(form, filter)}
 }
 
+/** The page that the form was on. */
+const findPage = (form: URLSearchParams, filter: Filter) => linkOf({filter})(form.get('path') ?? '/') ?? '/'
+
 const SAVED = [
-  {path: '/sql/queries', what: 'query', ending: '.sql', read: readQueryForm},
-  {path: '/filters', what: 'filter', ending: '.filter', read: readFilterForm},
-]
+  {
+    path: '/sql/queries',
+    what: 'query',
+    ending: '.sql',
+    read: readQueryForm,
+    show: (text: string) => `/sql?${new URLSearchParams({q: text})}`,
+  },
+  {
+    path: '/filters',
+    what: 'filter',
+    ending: '.filter',
+    read: readFilterForm,
+    show: (text: string) => `/deals?${text}`,
+  },
+] as const
 
 /**
- * `POST /sql/queries` and `POST /filters` save a query or filter for everybody, as a file in `queries/`. A taken name is refused.
+ * `POST /sql/queries` and `POST /filters` save a query or filter for everybody, as a file in `queries/`, or remove the one named
+ * in `remove`. A taken name is refused. Who did what is recorded, with an address that shows the text.
  */
-export function addSaved(server: FastifyInstance, folder: DataFolder): void {
-  for (const {path, what, ending, read} of SAVED)
+export function addSaved(
+  server: FastifyInstance,
+  {folder, stateDb}: Pick<WebTools, 'folder' | 'stateDb'>,
+  {realClock}: Pick<World, 'realClock'>,
+): void {
+  for (const {path, what, ending, read, show} of SAVED)
     server.post(path, async (request, reply) => {
       const form = formOf(request)
+      const fileOf = (name: string) => join(folder.queries, `${name}${ending}`)
+      const note = (deed: 'save' | 'remove', name: string, text: string) => {
+        const at = isoOf(realClock.now())
+        const action = {who: request.caller.who, command: `${deed} ${what} ${name}`, words: show(text.trim())}
+        stateDb.insert('page_action', {...action, began_at: at, ended_at: at, exit_code: 0})
+      }
+      const removed = form.get('remove')
+      if (removed !== null) {
+        if (!listNamed(folder.queries, ending).includes(removed))
+          return await refuse(reply, 404, `Not removed: there is no ${what} '${removed}'.`)
+        note('remove', removed, readWritten(fileOf(removed)).toString())
+        rmSync(fileOf(removed))
+        return await reply.redirect(findPage(form, parseFilter(form)), 303)
+      }
       const given = read(form, parseFilter(form))
       const notSaved = (status: number, why: string) => refuse(reply, status, `Not saved: ${why}.`)
       if (typeof given === 'string') return await notSaved(400, given)
-      const file = join(folder.queries, `${given.name}${ending}`)
+      const file = fileOf(given.name)
       if (existsSync(file))
         return await notSaved(409, `there is a ${what} '${given.name}' already; take another name`)
+      note('save', given.name, given.text)
       mkdirSync(folder.queries, {recursive: true})
       writeFileAtomically(file, `${given.text}\n`)
       return await reply.redirect(given.address, 303)

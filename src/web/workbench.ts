@@ -256,7 +256,7 @@ ${choice}`
   addAnyPage('/runs/:id', (_opened, id) => viewState('state/run', {stateDb: tools.stateDb, params: {id}}))
   const edit = ({view, request}: Opened) => view && viewEditor(view, request, world.realClock.now())
   addAnyPage('/edit', edit, ['GET', 'POST'])
-  addSaved(server, folder)
+  addSaved(server, tools, world)
   server.get('/data/:id', async (request, reply) => {
     const {view, refusal, overview} = open(reply)
     if (refusal) return refuse(reply, refusal.status, refusal.fault)

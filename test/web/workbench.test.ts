@@ -276,6 +276,15 @@ test('deals are chosen on a page by values and ranges, and go along to other pag
   await page.getByText('Filter', {exact: true}).click()
   await page.getByRole('link', {name: 'Coast above 300k'}).click()
   expect(page.url()).toBe(`${side.url}/behind/closing${search}&month=2026-03&as_of=2026-03-02`)
+  const taken = await side.post('/filters', {save_as: 'Coast above 300k', state: 'TX'})
+  expect(await taken.text()).toContain("there is a filter 'Coast_above_300k' already")
+  await page.getByText('Filter', {exact: true}).click()
+  await page.getByText('Remove Coast above 300k', {exact: true}).click()
+  expect(await listViolations(page)).toEqual([])
+  await page.getByRole('button', {name: 'Remove', exact: true}).click()
+  expect(new URL(page.url()).searchParams.get('month')).toBe('2026-03')
+  expect(await page.getByRole('link', {name: 'Coast above 300k'}).count()).toBe(0)
+  expect(await side.read('/runs')).toContain(`href="/deals${search.replaceAll('&', '&amp;')}">Look at it`)
   await page.locator('.chips a', {hasText: 'State: FL'}).click()
   expect(page.url()).not.toContain('state=FL')
   await page.goto(`${side.url}/deals/deal_000001`)
@@ -284,7 +293,6 @@ test('deals are chosen on a page by values and ranges, and go along to other pag
 })
 
 test.each([
-  ['save_as=Coast_above_300k&state=TX', 409, /there is a filter 'Coast_above_300k' already/],
   ['save_as=all', 400, /expected a choice of deals/],
   ['save_as=../x&state=TX', 400, /expected a choice of deals, and a name/],
   ['save_as=x&amount_from=many', 400, /expected dollars/],
