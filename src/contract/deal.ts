@@ -154,7 +154,7 @@ const dealQuerySchema = z.strictObject({
 
 /** A row of `GET /deals`. */
 export type ListedDeal = z.output<typeof listedDealSchema>
-export const listedDealSchema = z
+const listedDealSchema = z
   .object({
     id: z.string().meta({examples: ['deal_7f3a9c0e51b2d4886a10']}),
     property_address: z.string(),

@@ -8,7 +8,6 @@ import {
   type DealChanges,
   dealRecordSchema,
   isPastFunding,
-  listedDealSchema,
 } from '../contract/deal.ts'
 import {type Rate, rateSchema, taskSchema} from '../contract/other-records.ts'
 import {parseInstant} from '../core/clock.ts'
@@ -43,6 +42,7 @@ export function createDealStore(database: ServiceDatabase) {
     get: (id: string): StoredDeal | undefined =>
       database.first(storedDeal, 'select * from deal where id = ?', [id]),
     transaction: <T>(work: () => T): T => database.transaction(work),
+    fill: (work: () => void): void => database.fill(work),
     insert: (deals: Iterable<StoredDeal>): void =>
       database.transaction(() => {
         for (const deal of deals) database.insert('deal', deal)
@@ -61,7 +61,7 @@ export function createDealStore(database: ServiceDatabase) {
 /** Deals as their own pages show them. */
 export const DEALS = kindOf('deal_record', dealRecordSchema, 'deal_not_found')
 
-const LISTED = kindOf('deal_record', listedDealSchema)
+const LISTED: Kind<Deal> = {...DEALS, json: 'listed'}
 
 function changeOf({loan_amount, property_value, ...texts}: DealChanges): Record<string, SQLInputValue> {
   const cents = (amount: number | null | undefined) =>
@@ -103,16 +103,12 @@ function checkIfMatch(ifMatch: string | undefined, record: Deal): void {
   if (!tags.includes(etagOf(record))) throw refuse('precondition_failed')
 }
 
-// Unknown statuses come last. Cents are added in two parts, since the sum of many large amounts fits into no integer.
+// Unknown statuses come last.
 const SELECT_TOTALS = `
-  select
-    status,
-    count(*) as deals,
-    sum(loan_amount_cents / 100000000) as high,
-    sum(loan_amount_cents % 100000000) as low
-  from deal
+  select status, deals, high, low
+  from deal_total
   left join json_each(?) as stage on stage.value = status
-  group by status
+  where deals > 0
   order by stage.key is null, stage.key, status`
 
 const totalRow = z

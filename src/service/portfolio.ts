@@ -22,7 +22,7 @@ export function seedPortfolio(
     const status = drawStatus(random, (endOfToday - created_at) / DAY_MS)
     return buildDeal(random, {status, created_at})
   })
-  store.insert(drawn)
+  store.fill(() => store.insert(drawn))
 }
 
 /** The same labels give the same sequence on every machine. */

@@ -304,8 +304,8 @@ function readPage<Id extends OperationId>(
   const list = JSON.stringify([operationId, call.id, Object.entries(filter).filter(([, value]) => value)])
   const after = cursor === undefined ? FIRST : readCursor(cursor, list, database.secret)
   const {records, next} = handlers[operationId]({...call, page: {after, limit}}) as FoundPage
-  const next_cursor = next && formatCursor(next, list, database.secret)
-  return JSON.stringify({data: records, has_more: next !== null, next_cursor})
+  const cursorOfNext = next && formatCursor(next, list, database.secret)
+  return `{"data":[${records}],"has_more":${next !== null},"next_cursor":${JSON.stringify(cursorOfNext)}}`
 }
 
 /** Names every wrong path, never a value. */

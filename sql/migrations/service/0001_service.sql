@@ -10,15 +10,56 @@ create table if not exists deal (
 ) strict;
 create index if not exists deal_by_status on deal (status, created_at, id);
 
--- As the API shows it: dollars; an amount has so few cents that the quotient is the nearest number there is.
+-- As the API shows it: dollars; an amount has so few cents that the quotient is the nearest number there is. `listed` is its row
+-- of a list as JSON, which `deal_listed` holds ready: a page of 100 is read three times as fast as it could be written.
 drop view if exists deal_record;
 create view deal_record as
 select
   id, property_address, loan_amount_cents / 100.0 as loan_amount, status, created_at,
-  property_value_cents / 100.0 as property_value, loan_program
+  property_value_cents / 100.0 as property_value, loan_program,
+  json_object(
+    'id', id, 'property_address', property_address,
+    'loan_amount', json((loan_amount_cents / 100) || rtrim(rtrim(printf('.%02d', loan_amount_cents % 100), '0'), '.')),
+    'status', status, 'created_at', strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000.0, 'unixepoch')
+  ) as listed
 from deal;
-drop index if exists deal_listed;
-create index if not exists deal_in_order on deal (created_at, id);
+create index if not exists deal_listed on deal (
+  created_at, id,
+  json_object(
+    'id', id, 'property_address', property_address,
+    'loan_amount', json((loan_amount_cents / 100) || rtrim(rtrim(printf('.%02d', loan_amount_cents % 100), '0'), '.')),
+    'status', status, 'created_at', strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000.0, 'unixepoch')
+  )
+);
+
+-- What the deals of each status add up to, kept by every change of a deal. The cents are in two parts, `high` being those of
+-- 100,000,000: the sum of many large amounts fits into no integer.
+create table if not exists deal_total (
+  status text primary key,
+  deals integer not null,
+  high integer not null,
+  low integer not null
+) strict;
+insert into deal_total
+select status, count(*), sum(loan_amount_cents / 100000000), sum(loan_amount_cents % 100000000)
+from deal
+where not exists (select 1 from deal_total)
+group by status;
+-- What is inserted here is added to them: so many deals of a status, and their cents.
+create view if not exists deal_step as select '' as status, 0 as deals, 0 as cents;
+create trigger if not exists deal_stepped instead of insert on deal_step begin
+  insert into deal_total values (new.status, new.deals, new.cents / 100000000, new.cents % 100000000)
+  on conflict (status) do update set deals = deals + excluded.deals, high = high + excluded.high, low = low + excluded.low;
+end;
+create trigger if not exists deal_counted after insert on deal begin
+  insert into deal_step values (new.status, 1, new.loan_amount_cents);
+end;
+create trigger if not exists deal_uncounted after delete on deal begin
+  insert into deal_step values (old.status, -1, -old.loan_amount_cents);
+end;
+create trigger if not exists deal_recounted after update of status, loan_amount_cents on deal begin
+  insert into deal_step values (old.status, -1, -old.loan_amount_cents), (new.status, 1, new.loan_amount_cents);
+end;
 
 create table if not exists borrower (
   id text primary key,
