@@ -6,7 +6,7 @@ import {isHere} from '../core/text.ts'
 import {borrowerStream} from './borrower.ts'
 import {dealStream} from './deal.ts'
 import {documentStream} from './document.ts'
-import type {Stream} from './stream.ts'
+import type {Column, Stream} from './stream.ts'
 
 const path = z
   .string()
@@ -59,7 +59,7 @@ export const EXPECTED_OF: ReadonlyMap<string, string> = new Map([
 
 const byName = place.transform((path) => ({path}))
 const textShape = fieldShape.pick({values: true}).extend({path: places})
-const FIELD_OF_TYPE: Record<string, z.ZodType<FieldDescription>> = {
+const FIELD_OF_TYPE: Record<Column['type'], z.ZodType<FieldDescription>> = {
   'DECIMAL(18,2)': z.union([byName, fieldShape.pick({path: true, unit: true})]),
   TIMESTAMP: z.union([
     byName,
@@ -74,7 +74,7 @@ function fieldsOf({wireFields, columns, privacy, parent}: Stream) {
   const kept = wireFields.filter((name) => !privacy?.dropped.includes(name))
   const shapes = kept.map((name) => {
     const type = columns.find((column) => column.name === name)?.type ?? 'VARCHAR'
-    return [name, FIELD_OF_TYPE[type]?.optional() ?? z.never()] as const
+    return [name, FIELD_OF_TYPE[type].optional()] as const
   })
   return z
     .strictObject(Object.fromEntries(shapes))
