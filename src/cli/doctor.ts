@@ -15,7 +15,7 @@ import {isSameMapping, type MappedField} from '../contract/mapped-field.ts'
 import {optionalColumnsOf} from '../contract/stream.ts'
 import {needHashKey, parseChildStreams} from '../contract/streams.ts'
 import {businessDateOf} from '../core/clock.ts'
-import {burstOf, type Config, requireSource, type SourceConfig} from '../core/config.ts'
+import {burstOf, type Config, envNameOf, requireSource, type SourceConfig} from '../core/config.ts'
 import {codeOf, explainError, type Fault, newError} from '../core/errors.ts'
 import {findValue, isObject, parseJson} from '../core/json.ts'
 import {groupThousands, quantity} from '../core/money.ts'
@@ -26,7 +26,7 @@ import {readTargets} from '../export/delivery-target.ts'
 import {signIn} from '../export/publish.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
 import {listDisagreements} from '../record/record-compare.ts'
-import {listAlarmChannels, listAlarms, UNSENT_AFTER_MS} from '../schedule/alarms.ts'
+import {CHANNELS, listAlarmChannels, listAlarms, UNSENT_AFTER_MS} from '../schedule/alarms.ts'
 import {listExportedProfiles, listFaults, readJobs, type Step} from '../schedule/job.ts'
 import {askOwnPage} from '../source/ask-each.ts'
 import {createClient, type JsonAnswer, type SourceClient} from '../source/client.ts'
@@ -205,8 +205,8 @@ const EXAMINATIONS: Examinations = {
     const unsent = alarms.filter(({state}) => state === 'unsent')
     if (unsent.length > 0) return unsent.map(({title, words}) => ({problem: `${title}.`, next: words}))
     const channels = listAlarmChannels(config).join(' and ')
-    const unset = 'nowhere until LOANTAPE_ALARM_WEBHOOK_URL or LOANTAPE_ALARM_EMAIL_TO is set'
-    return `go ${channels === '' ? unset : `to ${channels}`}`
+    const settings = Object.values(CHANNELS).map(({on}) => envNameOf(on))
+    return `go ${channels === '' ? `nowhere until ${settings.join(' or ')} is set` : `to ${channels}`}`
   },
   targets: async (config) => {
     const asked = readJobs(config).flatMap(({steps}) => steps.flatMap(listTargets))

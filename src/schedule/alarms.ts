@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {STREAMS} from '../contract/streams.ts'
 import {DAY_MS, HOUR_MS, isBehind} from '../core/clock.ts'
-import type {Config} from '../core/config.ts'
+import {type Config, envNameOf} from '../core/config.ts'
 import {type LoantapeError, retellError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import {groupThousands, quantity} from '../core/money.ts'
@@ -30,7 +30,7 @@ export interface Alarm extends Condition {
 }
 
 export interface Watched {
-  config: Pick<Config, 'alarmMaxAgeHours' | 'alarmWebhookUrl' | 'alarmEmailTo'>
+  config: Pick<Config, 'alarmMaxAgeHours' | (typeof CHANNELS)[Channel]['on']>
   release: ReleaseManifest | undefined
   damage?: LoantapeError | undefined
   /** A job that was removed raises no alarm, because nobody would ever repair its last run. */
@@ -84,7 +84,7 @@ export function readConditions(stateDb: StateDb, watched: Watched, now: number):
     ...describeReading(lastSync),
     describeRates(findLastSuccess(stateDb, 'rates')),
     describeDigests(stateDb, now),
-    ...['webhook', 'email'].map((channel) => describeChannel(stateDb, config, channel, now)),
+    ...CHANNEL_NAMES.map((channel) => describeChannel(stateDb, config, channel, now)),
   ].filter((condition) => condition !== undefined)
 }
 
@@ -289,10 +289,17 @@ function describeRates(lastRates: Run | undefined): Condition | undefined {
   }
 }
 
-export const listAlarmChannels = ({alarmWebhookUrl, alarmEmailTo}: Watched['config']): string[] => [
-  ...(alarmWebhookUrl === undefined ? [] : ['webhook']),
-  ...(alarmEmailTo === undefined ? [] : ['email']),
-]
+/** The setting that turns each channel on, and the one to look at when its messages fail. */
+export const CHANNELS = {
+  webhook: {on: 'alarmWebhookUrl', suspect: 'alarmWebhookUrl'},
+  email: {on: 'alarmEmailTo', suspect: 'smtpUrl'},
+} as const
+
+export type Channel = keyof typeof CHANNELS
+export const CHANNEL_NAMES = Object.keys(CHANNELS) as Channel[]
+
+export const listAlarmChannels = (config: Watched['config']): Channel[] =>
+  CHANNEL_NAMES.filter((channel) => config[CHANNELS[channel].on] !== undefined)
 
 /** A notice that could not be sent for this long is given up. */
 export const SENT_WITHIN_DAYS = 3
@@ -305,7 +312,7 @@ export const nameOfChannel = (channel: string) => `channel ${channel}`
 function describeChannel(
   stateDb: StateDb,
   config: Watched['config'],
-  channel: string,
+  channel: Channel,
   now: number,
 ): Condition {
   const name = nameOfChannel(channel)
@@ -319,7 +326,7 @@ function describeChannel(
     [channel, isoOf(now - UNSENT_AFTER_MS)],
   )
   if (!failed) return ok(name, `messages are sent by ${channel}`, '')
-  const setting = channel === 'email' ? 'LOANTAPE_SMTP_URL' : 'LOANTAPE_ALARM_WEBHOOK_URL'
+  const setting = envNameOf(CHANNELS[channel].suspect)
   const words = `That of ${failed.created_at} failed: ${failed.error} Each is tried for ${SENT_WITHIN_DAYS} days. Check ${setting}; the alarm ends when a message arrives.`
   const title = `Messages by ${channel} cannot be sent`
   return {name, state: 'unsent', title, words, since: failed.created_at}

@@ -12,6 +12,8 @@ import {type Release, requireRelease} from '../store/release.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {
   type Alarm,
+  CHANNEL_NAMES,
+  type Channel,
   type Condition,
   findAlarms,
   listAlarmChannels,
@@ -201,7 +203,7 @@ const FIRST_PAUSE_MS = 60_000
 
 const noticeRow = z.object({
   notice_id: z.number(),
-  channel: z.string(),
+  channel: z.enum(CHANNEL_NAMES),
   message: z.string().transform((text) => messageSchema.parse(JSON.parse(text))),
 })
 
@@ -230,14 +232,12 @@ function claimNotice(stateDb: StateDb, config: Config, now: number) {
   )
 }
 
-/** Each channel returns the addresses that were refused; it throws if all were. */
-function createChannels(config: Config): Record<string, (message: Message) => Promise<string[]>> {
+/** Each channel returns the addresses that were refused; it throws if all were. False: it cannot send. */
+function createChannels(config: Config): Record<Channel, false | ((message: Message) => Promise<string[]>)> {
   const {alarmWebhookUrl: webhookUrl, smtpUrl, alarmEmailTo, alarmEmailFrom: from} = config
   return {
-    ...(webhookUrl !== undefined && {webhook: (message) => postMessage(webhookUrl, message)}),
-    ...(smtpUrl !== undefined && {
-      email: (message) => mailMessage(smtpUrl, from, {to: alarmEmailTo, ...message}),
-    }),
+    webhook: webhookUrl !== undefined && ((message) => postMessage(webhookUrl, message)),
+    email: smtpUrl !== undefined && ((message) => mailMessage(smtpUrl, from, {to: alarmEmailTo, ...message})),
   }
 }
 
