@@ -104,11 +104,15 @@ function unknownName(kind: string, name: string, known: readonly string[]): Loan
   return newError('UNKNOWN_NAME', `${kind} '${name}': ${expectOneOf(name, known)}.`)
 }
 
-/** `<as_of>-<12 hex>`: the same for the same tables of the same release with the same options. */
+/**
+ * `<as_of>-<12 hex>`: the same for the same tables of the same release with the same options. An option that is left out would be
+ * given the batch written without it.
+ */
 function batchIdOf(
   {as_of, release_id}: ReleaseManifest,
-  {profile, tables = [], period, dialect = USUAL_DIALECT, partition}: BatchRequest,
+  {profile, tables = [], period, dialect = USUAL_DIALECT, partition, ...others}: BatchRequest,
 ): string {
+  others satisfies Record<string, never>
   const words = [
     ...(profile === 'csv' ? listWords(dialect) : []),
     profile === 'parquet' && partition && `in folders by ${partition}`,
