@@ -5,11 +5,15 @@ import type {Command} from 'commander'
 import {expect, test} from 'vitest'
 import {parse} from 'yaml'
 import {listSettings, renderConfigurationPage, renderEnvExample} from '../../scripts/config-docs.ts'
+import {JOURNAL_NAMES} from '../../src/accounting/profiles.ts'
 import {ENOUGH_MB} from '../../src/build/build.ts'
+import {readModels} from '../../src/build/read-models.ts'
 import {createCli} from '../../src/cli/context.ts'
-import {createProgram} from '../../src/cli/program.ts'
+import {COMMANDS, createProgram} from '../../src/cli/program.ts'
 import {CATALOGUE} from '../../src/core/errors.ts'
 import {SETTINGS} from '../../src/core/settings.ts'
+import {PROFILE_NAMES} from '../../src/export/table-files.ts'
+import {SQL_DIR} from '../../src/store/sql.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const PAGES = [
@@ -85,6 +89,15 @@ test('every loantape command that a page shows exists, with its options', async 
     return path.length === 1 || options.some((option) => !known.includes(option))
   })
   expect(unknown).toEqual([])
+})
+
+test('README.md names every published table, and it, the help and the accounting page every profile', () => {
+  const published = readModels([SQL_DIR]).flatMap(({name}) => (name.startsWith('work.') ? [] : name))
+  const isNamed = (name: string) => new RegExp(`\\b${name}\\b`).test(readPage('README.md'))
+  expect([...published, ...PROFILE_NAMES].filter((name) => !isNamed(name))).toEqual([])
+  expect(COMMANDS.export?.args?.['[profile...]']).toBe(PROFILE_NAMES.join(', '))
+  for (const name of JOURNAL_NAMES)
+    expect(readPage('docs/accounting.md').match(new RegExp(`^\\| \`${name}\` `, 'gm')), name).toHaveLength(2)
 })
 
 test('every npm script that a page names exists', () => {
