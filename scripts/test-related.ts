@@ -6,7 +6,7 @@
  */
 import {execFileSync, spawnSync} from 'node:child_process'
 import {globSync, readFileSync} from 'node:fs'
-import {basename, dirname, join, normalize} from 'node:path'
+import {basename, dirname, join, normalize, parse} from 'node:path'
 import {z} from 'zod'
 
 const root = join(import.meta.dirname, '..')
@@ -40,7 +40,7 @@ function listTestsOfSql(path: string): string[] {
   const [folder = '', name = ''] = [basename(dirname(path)), basename(path).replace(/\.\w+$/, '')]
   if (folder === 'checks') return tests.filter((test) => test.startsWith('test/build/checks'))
   const migrated = MIGRATED[folder]
-  if (migrated) return listTestsOfModule(migrated)
+  if (migrated) return [...listTestsOfModule(migrated), 'test/package/earlier-folder.test.ts']
   if (folder === 'queries') {
     const asking = [...imports.keys()].filter((module) => read(module).includes(`'${name}'`))
     return asking.flatMap(listTestsOfModule)
@@ -82,7 +82,7 @@ const listCommands = (path: string) =>
 
 /** Tests of what is no module. */
 const OF_FOLDER: [folder: string, tests: string[]][] = [
-  ['pages/', ['test/web/own-pages.test.ts', 'test/web/workbench.test.ts']],
+  ['pages/', ['test/web/odd-data.test.ts', 'test/web/own-pages.test.ts', 'test/web/workbench.test.ts']],
   ['test/models/', ['test/build/model-cases.test.ts']],
   ['templates/', ['test/cli/init.test.ts']],
   ['jobs/', ['test/schedule/job.test.ts', 'test/schedule/run-job.test.ts']],
@@ -98,7 +98,8 @@ const changed =
 const related = changed.flatMap((path) => {
   if (path.startsWith('sql/')) return listTestsOfSql(path)
   const [, ofFolder] = OF_FOLDER.find(([folder]) => path.startsWith(folder)) ?? []
-  if (ofFolder) return ofFolder
+  if (ofFolder)
+    return [...ofFolder, ...tests.filter((test) => test === `test/web/${parse(path).name}.test.ts`)]
   return /\.(ts|json)$/.test(path) ? listTestsOfModule(path) : []
 })
 const files = [...new Set(related)].sort()
