@@ -35,6 +35,8 @@ export interface ExportRequest extends Pick<BatchRequest, 'tables' | 'dialect' |
   period?: string | undefined
   /** Journals also book what was already funded at the first walk. */
   withOpening?: boolean | undefined
+  /** Of journals, the last month that must be issued; later ones that cannot be are left. By default, `period`. */
+  through?: string | undefined
 }
 
 /**
@@ -51,9 +53,11 @@ export async function exportRelease(
   const batches = profiles.length > 0 ? await exportTables(config, profiles, request, world) : []
   for (const journal of journals) {
     world.onProgress({step: journal.profile.name})
-    const issued: BatchResult[] = []
-    const work = exportJournal(config, journal, world, issued)
-    batches.push(...(await work.catch((error: unknown) => failAfter([...batches, ...issued], error))))
+    try {
+      for await (const batch of exportJournal(config, journal, world)) batches.push(batch)
+    } catch (error) {
+      failAfter(batches, error)
+    }
   }
   return batches
 }
@@ -79,11 +83,11 @@ export async function previewExport(
   return previews.flat()
 }
 
-function listJournals({profiles, period, withOpening = false}: ExportRequest): JournalRequest[] {
+function listJournals({profiles, period, withOpening = false, through}: ExportRequest): JournalRequest[] {
   return profiles.flatMap((name) => {
     const profile = findJournalProfile(name)
     if (!profile) return []
-    if (period !== undefined) return {profile, period, withOpening}
+    if (period !== undefined) return {profile, period, withOpening, through}
     throw newError(
       'UNKNOWN_NAME',
       `Profile '${name}': expected --period YYYY-MM, the month whose journal it writes.`,

@@ -14,12 +14,18 @@ import {
   markHandedOver,
 } from '../accounting/issued.ts'
 import {type AccountMapping, requireOwnMapping} from '../accounting/mapping.ts'
-import {findClosedPeriod, findFirstOpenDay, listClosedPeriods, readPeriodSpan} from '../accounting/periods.ts'
-import {bookOpenings, type IssuedLine, type JournalProfile} from '../accounting/profiles.ts'
+import {
+  findClosedPeriod,
+  findFirstOpenDay,
+  lastDayOf,
+  listClosedPeriods,
+  readPeriodSpan,
+} from '../accounting/periods.ts'
+import {bookOpenings, type IssuedLine, type JournalProfile, type TiedTerm} from '../accounting/profiles.ts'
 import {readJournal, readTieOut} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
-import {messageOf, newError} from '../core/errors.ts'
+import {isOfKind, messageOf, newError, sayKept} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
 import {copyDatabase} from '../core/sqlite.ts'
@@ -39,49 +45,62 @@ export interface JournalRequest {
   period: string
   /** Also books what was already funded at the first walk; once booked, it stays. */
   withOpening: boolean
+  /** The last month that must be issued; a later one that cannot be is left. By default, the period. */
+  through?: string | undefined
 }
 
 /**
- * Issues what the months of a profile lack, up to the period or beyond, see {@link listTargets}, and hands the files over, after
- * those that an earlier run could not hand over. Returns the batches handed over; if none is of the period, also its last one.
- * They are in `batches` even if a later one fails.
+ * Issues what the months of a profile lack, see {@link listSteps}, and hands the files over, after those that an earlier run could
+ * not hand over. Yields each batch as soon as it is handed over; if none of the period is issued, also its last one.
  * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`, `NOT_WRITABLE`, `JOURNAL_…`
  */
-export async function exportJournal(
+export async function* exportJournal(
   config: Config,
   request: JournalRequest,
   world: World,
-  batches: BatchResult[],
-): Promise<BatchResult[]> {
+): AsyncGenerator<BatchResult> {
   using books = openBooks(config, world)
   requireExports(books.folder, request.profile.name)
-  return await issueMonths(config, request, books, world, batches)
+  yield* issueMonths(config, request, books, world)
 }
 
 /**
  * The state database stays free while a batch is made: it is stored in one transaction if nothing was issued meanwhile,
- * otherwise all is done again. Once stored it is issued. `batches` gets what is handed over.
+ * otherwise all is done again. Once stored it is issued. `isTold`: one of the period was.
  */
-async function issueMonths(
+async function* issueMonths(
   config: Config,
   request: JournalRequest,
   issuing: {folder: DataFolder; stateDb: StateDb; perform: Perform},
   world: World,
-  batches: BatchResult[] = [],
-): Promise<BatchResult[]> {
-  const {profile, period} = request
+  isTold = false,
+): AsyncGenerator<BatchResult> {
+  const {profile, period, through = period} = request
   const {folder, stateDb, perform} = issuing
-  const handOut = (batch: IssuedBatch) => handOver(stateDb, folder, batch, world)
   const waiting = listBatches(stateDb, {profile: profile.name, is_handed_over: 0})
   const mapping = requireOwnMapping(config)
   const renamed = listRenamed(stateDb, profile, mapping)
-  batches.push(...waiting.map(handOut))
-  const span = await readPeriodSpan(config, period, world)
+  /** `terms` are without opening balances booked. */
+  const tell = (batch: BatchResult, terms?: readonly TiedTerm[]): BatchResult => {
+    if (batch.period !== period) return batch
+    const tied = terms && hasOpenings(stateDb, profile.name) ? bookOpenings(terms) : terms
+    return {...batch, ...(tied && {terms: tied}), ...(renamed.length > 0 && {renamed})}
+  }
+  for (const batch of waiting) yield tell(handOver(stateDb, folder, batch, world))
+  isTold ||= waiting.some((batch) => batch.period === period)
+  const {isOver, observedUntil} = await readPeriodSpan(config, period, world)
   await requireSameHistory(stateDb, folder)
   let state = readIssueState(stateDb)
-  // Only once a target needs it: what a month was closed with does not.
-  let release: Release | undefined
-  const readRelease = async () => (release ??= await requireBuilt(config, {asOf: span.observedUntil}, world))
+  const [monthEnd] = [lastDayOf(through), observedUntil].sort()
+  let latest: Promise<Release> | undefined
+  const readRelease = async (month: string) => {
+    latest ??= requireBuilt(config, {asOf: observedUntil}, world)
+    return await latest.catch((error: unknown) => {
+      if (month > through || monthEnd === observedUntil) throw error
+      // The deals of today may fail a check that those of the month pass.
+      return requireBuilt(config, {asOf: monthEnd}, world)
+    })
+  }
   const store = (batch: BatchAct) =>
     perform(() => {
       const now = readIssueState(stateDb)
@@ -90,69 +109,101 @@ async function issueMonths(
       state = {...now, batches: now.batches + 1}
       return {act: 'batch issued', at: new Date(world.realClock.now()).toISOString(), batches: [batch]}
     })
-  for await (const target of listTargets(stateDb, request, {readRelease, mapping, isOver: span.isOver})) {
-    const batch = prepareBatch(stateDb, target)
+  const nothing = {profile: profile.name, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0}
+  let left: BatchResult | undefined
+  for await (const {month, read} of listSteps(stateDb, request, {readRelease, mapping, isOver})) {
+    let target: JournalTarget
+    let batch: BatchAct | undefined
+    try {
+      target = await read()
+      batch = prepareBatch(stateDb, target)
+    } catch (error) {
+      if (month <= through || !isOfKind(error, 'config', 'check')) throw error
+      const {code, message} = sayKept(error, 'Nothing of it was issued.')
+      left = {...nothing, period: month, outcome: 'left', because: {code, message}}
+      // Months after it rest on it.
+      break
+    }
     if (!batch) continue
     world.onStep('journal planned')
-    if (!store(batch)) return await issueMonths(config, request, issuing, world, batches)
+    if (!store(batch)) return yield* issueMonths(config, request, issuing, world, isTold)
     world.onStep('journal issued')
-    batches.push(handOut(batch))
+    isTold ||= month === period
+    yield tell(handOver(stateDb, folder, batch, world), target.terms)
   }
-  if (!batches.some((batch) => batch.period === period)) {
+  if (!isTold) {
     const last = listBatches(stateDb, {profile: profile.name, period}).at(-1)
-    const nothing = {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0}
-    batches.push(last ? requireHandedOver(stateDb, folder, last, world) : {...nothing, outcome: 'empty'})
+    const found = last
+      ? requireHandedOver(stateDb, folder, last, world)
+      : {...nothing, period, outcome: 'empty' as const}
+    yield tell(found, await readTieOut(await readRelease(period), period))
   }
-  const terms = await readTieOut(await readRelease(), period)
-  const tied = hasOpenings(stateDb, profile.name) ? bookOpenings(terms) : terms
-  return batches.map((batch) =>
-    batch.period === period ? {...batch, terms: tied, ...(renamed.length > 0 && {renamed})} : batch,
-  )
+  if (left) yield left
+}
+
+/** A month to bring up to date; `read` says what its issued lines must add up to. */
+interface Step {
+  month: string
+  read: () => Promise<JournalTarget>
 }
 
 /**
- * What the issued lines of a month must add up to, one target after the other: for every month from the first to the last that was
- * ever issued to the profile or is asked for, oldest first, since entries of a month rest on those of earlier ones, and what moves
- * from one month to another is booked in the one and reversed in the other. Closed months come first, as they were closed, see
- * {@link listAsClosed}; what became known later follows in batches of its own, dated in the open period.
+ * What an export does, step by step, for every month from the first to the last that was ever issued to the profile or is asked
+ * for, oldest first, since entries of a month rest on those of earlier ones, and what moves from one month to another is booked in
+ * the one and reversed in the other; months after the period come last. Closed months are issued as they were closed, see
+ * {@link listAsClosed}; what became known later follows in batches of its own, dated in the open period. Each month is compared
+ * with what was issued of it alone, so that one that is left now is made up for by the next export.
  */
-async function* listTargets(
+async function* listSteps(
   stateDb: StateDb,
   {profile, period, ...request}: JournalRequest,
   {
     readRelease,
     mapping,
     isOver,
-  }: {readRelease: () => Promise<Release>; mapping: AccountMapping; isOver: (period: string) => boolean},
-): AsyncGenerator<JournalTarget> {
+  }: {
+    readRelease: (month: string) => Promise<Release>
+    mapping: AccountMapping
+    isOver: (period: string) => boolean
+  },
+): AsyncGenerator<Step> {
   const issued = [...listIssuedMonths(stateDb, profile.name), period].sort()
   const range = {first: issued[0] ?? period, last: issued.at(-1) ?? period}
   const withOpening = request.withOpening || hasOpenings(stateDb, profile.name)
-  const month = {profile, present: mapping, withOpening}
+  const common = {profile, present: mapping, withOpening}
   const wentOn = readWentOn(stateDb)
-  for (const name of listAsClosed(stateDb, profile.name, range)) {
-    const closed = findClosedPeriod(stateDb, name)
-    if (!closed) continue
-    // The history that it depends on now, which a true-up replaces by the recovered one.
-    const source = {...closed.release, history_id: closed.history_id, ...wentOn}
-    yield {...month, ...closed, isComplete: true, closed, source, firstOpenDay: ''}
-  }
-  const release = await readRelease()
-  const open = await compareIssued(stateDb, release, [profile.name], {withOpening})
+  const asClosed = listAsClosed(stateDb, profile.name, range).map((month) => ({
+    month,
+    read: async () => {
+      const closed = findClosedPeriod(stateDb, month)
+      if (!closed) throw describeStale(month)
+      // The history that it depends on now, which a true-up replaces by the recovered one.
+      const source = {...closed.release, history_id: closed.history_id, ...wentOn}
+      return {...common, ...closed, isComplete: true, closed, source, firstOpenDay: ''}
+    },
+  }))
+  yield* asClosed.filter(({month}) => month <= period)
+  const open = await compareIssued(stateDb, await readRelease(period), [profile.name], {withOpening})
   const months = open.map((one) => one.period).filter((name) => name >= range.first && name <= range.last)
-  for (const name of new Set([...months, period].sort())) {
-    const isClosed = listClosedPeriods(stateDb).includes(name)
-    yield {
-      ...month,
-      period: name,
-      isComplete: isOver(name),
-      terms: await readTieOut(release, name),
-      lines: await readJournal(release, [name], {isClosed}),
-      mapping,
-      source: {...release.manifest, ...wentOn},
-      firstOpenDay: findFirstOpenDay(stateDb),
-    }
-  }
+  const present = [...new Set([...months, period])].sort().map((month) => ({
+    month,
+    read: async () => {
+      const release = await readRelease(month)
+      const isClosed = listClosedPeriods(stateDb).includes(month)
+      return {
+        ...common,
+        period: month,
+        isComplete: isOver(month),
+        terms: await readTieOut(release, month),
+        lines: await readJournal(release, [month], {isClosed}),
+        mapping,
+        source: {...release.manifest, ...wentOn},
+        firstOpenDay: findFirstOpenDay(stateDb),
+      }
+    },
+  }))
+  yield* present.filter(({month}) => month <= period)
+  yield* [...asClosed, ...present].filter(({month}) => month > period)
 }
 
 /** The files as they were handed out, by name, with the manifest last. @throws UnexpectedError `STATE_UNREADABLE` */
@@ -257,7 +308,8 @@ export async function previewJournal(config: Config, request: JournalRequest, wo
     if (act) applyAct(stateDb, act)
     return act
   }
-  const batches = await issueMonths(config, request, {folder: copy, stateDb, perform}, world)
+  const issuing = issueMonths(config, request, {folder: copy, stateDb, perform}, world)
+  const batches = await Array.fromAsync(issuing)
   const lines = listIssuedLines(stateDb, request.profile.name)
   return batches.map((batch) => ({
     /** The files no longer exist. */

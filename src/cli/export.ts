@@ -126,11 +126,13 @@ function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResu
 }
 
 function renderBatch(batch: BatchResult): string {
-  const {profile, period, batch_id, outcome, files, rows, dir, terms, renamed = []} = batch
+  const {profile, period, batch_id, outcome, because, files, rows, dir, terms, renamed = []} = batch
   const names = renamed.map(
     ({account_code: code, account_name: now, before}) =>
       `\n  account ${code} is '${now}' now, '${before}' before: right if renamed in ${profile}; if the name was wrong, give the account another code, too`,
   )
+  if (outcome === 'left')
+    return `${profile}: what is new from ${period} on is not issued; the next export makes up for it. ${because?.message}`
   const notes = `${names.join('')}${renderTerms(terms)}`
   if (outcome === 'empty') return `${profile}: nothing to book in ${period}${notes}`
   const words = {

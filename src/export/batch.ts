@@ -28,8 +28,12 @@ export interface BatchResult {
   files: number
   rows: number
   bytes: number
-  /** `empty`: a journal with nothing to book; `batch_id` and `dir` are then empty. */
-  outcome: 'written' | 'unchanged' | 'empty'
+  /**
+   * `empty`: a journal with nothing to book; `left`: what is new from this month on, which is later than the one asked for, could not
+   * be issued, `because`, and the next export makes up for it. `batch_id` and `dir` are then empty.
+   */
+  outcome: 'written' | 'unchanged' | 'empty' | 'left'
+  because?: {code: string; message: string}
   /** Journals only: the terms of the month's roll-forward, and how much of each is booked. */
   terms?: readonly TiedTerm[]
   /** Journals only: accounts that the importer knows by name and that were renamed. */

@@ -198,6 +198,7 @@ async function issueEarlier(
   const exported = job.steps.flatMap((step) => (step.do === 'export' && step.period ? step.profiles : []))
   const hasEarlier = (name: string) => (listIssuedMonths(stateDb, name)[0] ?? period) < period
   const profiles = exported.filter((name) => findJournalProfile(name) && hasEarlier(name))
-  const batches = await exportRelease(config, {profiles, period: previousMonthOf(period)}, world)
+  const request = {profiles, period: previousMonthOf(period), through: period}
+  const batches = await exportRelease(config, request, world)
   return batches.filter(({outcome}) => outcome === 'written')
 }

@@ -232,7 +232,7 @@ test('months that are closed together end as they were closed, in whatever order
   }
 })
 
-test('an export issues first what other months were closed with, so that none stands as closed and as corrected', async () => {
+test('an export issues what other months were closed with before what became known since, so that none stands as closed and as corrected', async () => {
   openOther()
   const walkBoth = (day: string, a: number, b = 'draft') =>
     books.walk(day, {a: {loan_amount: a, status: 'funded'}, b: {loan_amount: 7, status: b}})
@@ -259,7 +259,7 @@ test('an export issues first what other months were closed with, so that none st
   for (const period of ['2026-01', '2026-02'])
     await closePeriod(books.config, {period}, books.at('2026-03-03'))
   await books.learnLate('2026-01-25', '2026-03-03', 'a', '150.00')
-  expect(await exported('2026-01', '2026-03-04')).toEqual(['2026-02', '2026-01', '2026-02'])
+  expect(await exported('2026-01', '2026-03-04')).toEqual(['2026-01', '2026-02', '2026-02'])
   expect(ends('2026-02-28', '2026-03-01')).toEqual([13_700n, 13_700n])
 })
 

@@ -1,7 +1,7 @@
-import {existsSync, readdirSync, readFileSync, renameSync, rmSync} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {initAccounting} from '../../src/accounting/mapping.ts'
+import {DEFAULT_MAPPING, initAccounting} from '../../src/accounting/mapping.ts'
 import {closePeriod, reopenPeriod} from '../../src/books/close-period.ts'
 import type {World} from '../../src/core/types.ts'
 import {USUAL_DIALECT} from '../../src/export/dialect.ts'
@@ -161,6 +161,78 @@ test('a job that closes a month first issues what became known of earlier ones, 
     code: 'ACCOUNTING_UNMAPPED',
     kept: expect.stringMatching(/^Only these batches were written, and they count: xero\/2026-01-\w+\.$/),
   })
+})
+
+test('a later month that cannot be issued keeps none before it from being closed and delivered; the next export makes up for it', async () => {
+  using books = openBooks()
+  const {root} = books.folder
+  books.config.targetsFile = join(root, 'targets.json')
+  mkdirSync(join(root, 'bank'))
+  writeFileSync(books.config.targetsFile, JSON.stringify({bank: {kind: 'folder', path: join(root, 'bank')}}))
+  const map = (...programs: string[]) =>
+    books.map({
+      ...DEFAULT_MAPPING,
+      receivable: Object.fromEntries(programs.map((name) => [name, {code: '1200', name: 'Loans'}])),
+    })
+  const walkOn = (day: string, amount: number, status = 'draft') =>
+    books.walk(day, {
+      a: {loan_amount: amount, loan_program: 'bridge', status: 'funded'},
+      b: {loan_amount: 7, loan_program: 'dscr', status},
+    })
+  const steps: Step[] = [close, {do: 'export', profiles: ['xero'], period: 'previous', deliver: ['bank']}]
+  const runOn = (day: string) =>
+    runJob(books.config, {job: monthEnd(...steps), slot: Date.parse(`${day}T11:00:00Z`)}, books.at(day))
+  const ends = () => {
+    const lines = importBatches(books.folder.exports, 'xero')
+    return ['01', '02', '03'].map((month) => balancesOf(lines, `2026-${month}-31`)['1200'])
+  }
+  map('bridge')
+  await books.walk('2026-01-05', {a: {loan_amount: 100, loan_program: 'bridge'}})
+  await walkOn('2026-01-20', 100)
+  await walkOn('2026-02-02', 130)
+  for (const month of ['2026-01', '2026-02']) await books.export('xero', month, '2026-02-03')
+  // The increase turns out to be of January, and in February a loan is funded whose program has no account.
+  await books.learnLate('2026-01-25', '2026-02-03', 'a', '130.00')
+  await walkOn('2026-02-03', 130, 'funded')
+  const left = (period: string, code: string) => ({period, outcome: 'left', batch_id: '', because: {code}})
+  expect(await runOn('2026-02-04')).toMatchObject({
+    steps: [
+      {result: {outcome: 'closed', period: '2026-01'}},
+      {
+        result: [{period: '2026-01', outcome: 'written'}, left('2026-02', 'ACCOUNTING_UNMAPPED')],
+        deliveries: [{}, {batch_id: expect.stringContaining('2026-01-'), outcome: 'delivered'}],
+      },
+    ],
+  })
+  expect(ends()).toEqual([13_000n, 16_000n, 16_000n])
+  const said = await books.run('export xero --period 2026-01 --preview', '2026-02-04', {}, [])
+  expect(said.stdout).toMatch(
+    /new from 2026-02 on is not issued; .* Without an account in the journal of 2026-02/,
+  )
+  map('bridge', 'dscr')
+  await books.export('xero', '2026-01', '2026-02-05')
+  expect(ends()).toEqual([13_000n, 13_700n, 13_700n])
+
+  // What January still lacks is issued before February is closed, although the deals of March fail a check.
+  await walkOn('2026-03-01', 160, 'funded')
+  await books.export('xero', '2026-03', '2026-03-02')
+  await books.learnLate('2026-01-26', '2026-03-02', 'a', '150.00')
+  await books.learnLate('2026-02-20', '2026-03-02', 'a', '150.00')
+  books.config.sqlDir = join(root, 'sql')
+  mkdirSync(join(books.config.sqlDir, 'checks'), {recursive: true})
+  const check =
+    '-- No loan is of 160.\n-- severity: error\nselect deal_id from core.deal where loan_amount = 160\n'
+  writeFileSync(join(books.config.sqlDir, 'checks/no_160.sql'), check)
+  expect(await runOn('2026-03-04')).toMatchObject({
+    steps: [
+      {result: {outcome: 'closed', not_issued: []}, issued: [{period: '2026-01'}, {period: '2026-02'}]},
+      {result: [{period: '2026-02', outcome: 'unchanged'}, left('2026-03', 'CHECK_FAILED')]},
+    ],
+  })
+  expect(ends()).toEqual([13_000n, 15_700n, 18_700n])
+  books.config.sqlDir = undefined
+  await books.export('xero', '2026-01', '2026-03-05')
+  expect(ends()).toEqual([13_000n, 15_700n, 16_700n])
 })
 
 test('a job writes tables of months that are over, although its journal brings one that is not up to date', async () => {
