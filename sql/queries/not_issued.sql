@@ -18,6 +18,15 @@ journal as (
   where line_no = 1 and with_opening
 ),
 
+-- Taken back by a true-up on a later day than otherwise: it stays there.
+deferred as (
+  select profile, entry_id
+  from issued
+  where entry_id in (select entry_id from issued where event = 'true-up')
+  group by profile, entry_id
+  having arg_max(event, cast(issue_no as bigint)) = 'true-up'
+),
+
 booking as (
   select profile, entry_id, period, cast(entry_date as varchar) as entry_date, amount, 1 as times
   from journal
@@ -30,7 +39,7 @@ booking as (
 changed as (
   select profile, entry_id, any_value(period) as period, any_value(amount) as amount
   from booking
-  group by profile, entry_id, greatest(entry_date, $2)
+  group by profile, entry_id, if((profile, entry_id) in (from deferred), $2, greatest(entry_date, $2))
   having sum(times) <> 0
 ),
 

@@ -164,6 +164,7 @@ function planEntry(
   issued: readonly IssuedLine[],
   firstOpenDay: string,
 ): IssuedLine[] {
+  if (wanted.length === 0 && issued.at(-1)?.event === DEFERRED) return []
   /** By day, how many bookings are lacking; reversals if negative. */
   const lacking = new Map<string, number>()
   const count = ({entry_date}: JournalLine, times: number) => {
@@ -278,7 +279,7 @@ export function planTrueUp(
   const deals = new Set(gone.map(({deal_id}) => deal_id))
   const isOfDeals = ({deal_id}: JournalLine) => deals.has(deal_id)
   const mine = wanted.filter(isOfDeals)
-  const lines = planIssue(mine, issued.filter(isOfDeals), firstOpenDay)
+  const lines = deferReversals(planIssue(mine, issued.filter(isOfDeals), firstOpenDay))
   return {
     // Their numbers are in no file, but for those that a netted entry names: whatever reverses one says where it is.
     lines: lines.map((line) => ({...line, memo: `${line.memo}, in a true-up`})),
@@ -293,16 +294,29 @@ export function planTrueUp(
 
 const latest = (one: string, other: string) => (one > other ? one : other)
 
+/** The event of a reversal in a true-up that is dated later than it would be otherwise. It stays where it is. */
+const DEFERRED = 'true-up'
+
 /**
- * Nets lines by deal, day and account, debits first, without zero balances. If a deal is booked again, its earlier bookings stand
- * until that day and are reversed on it, so that earlier months end as they were booked and later ones as the journal says. The
- * number is one of those netted: what is found by it has the others beside it.
+ * If a deal is booked again, its earlier bookings stand until that day and are reversed on it, so that earlier months end as they
+ * were booked and later ones as the journal says. `lines` are in the order of days.
+ */
+function deferReversals(lines: readonly IssuedLine[]): IssuedLine[] {
+  const booked = lines.filter((line) => !isReversal(line)).toReversed()
+  const seenOn = new Map(booked.map(({deal_id, entry_date}) => [deal_id, entry_date]))
+  return lines.map((line) => {
+    const day = latest(line.entry_date, seenOn.get(line.deal_id) ?? '')
+    return day === line.entry_date ? line : {...line, entry_date: day, event: DEFERRED}
+  })
+}
+
+/**
+ * Nets lines by deal, day and account, debits first, without zero balances. The number is one of those netted: what is found by
+ * it has the others beside it.
  */
 function netLines(lines: readonly IssuedLine[]): IssuedLine[] {
   return [...Map.groupBy(lines, ({deal_id}) => deal_id)].flatMap(([dealId, own]) => {
-    const booked = own.filter((line) => !isReversal(line)).map(({entry_date}) => entry_date)
-    const [seenOn = ''] = booked.sort()
-    const days = Map.groupBy(own, ({entry_date}) => latest(entry_date, seenOn))
+    const days = Map.groupBy(own, ({entry_date}) => entry_date)
     return [...days].flatMap(([date, ofDay]) => {
       const number = (ofDay.find((line) => !isReversal(line)) ?? ofDay[0])?.journal_no ?? ''
       const told = ofDay.map((line) =>

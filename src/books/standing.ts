@@ -105,7 +105,7 @@ export async function compareIssued(
   {withOpening = false} = {},
 ): Promise<NotIssued[]> {
   await using db = await openRelease(release)
-  const columns = ['profile', 'entry_id', 'issue_no', 'entry_date', 'period', 'amount']
+  const columns = ['profile', 'entry_id', 'issue_no', 'entry_date', 'event', 'period', 'amount']
   await db.run(`create temp table issued (${columns.join(' varchar, ')} decimal(18, 2))`)
   // As texts, since as objects the entries of a million loans would fill the memory; in parts, since a text can be too long.
   const parts = stateDb.all(
@@ -117,7 +117,7 @@ export async function compareIssued(
   for (const {first, last} of parts) {
     const [lines = '[]'] = stateDb.column(
       z.string(),
-      `select json_group_array(json_array(profile, entry_id, issue_no, entry_date, line.period, coalesce(debit, credit)))
+      `select json_group_array(json_array(profile, entry_id, issue_no, entry_date, event, line.period, coalesce(debit, credit)))
        from issued_line as line join journal_batch using (batch_no)
        where batch_no between ? and ? and line_no = 1 and profile in (select value from json_each(?))`,
       [first, last, JSON.stringify(profiles)],

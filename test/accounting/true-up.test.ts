@@ -66,6 +66,7 @@ test('whatever was lost or seen again, each day of an open month ends as booked 
           const isBefore = anew.has(deal) && day < SEEN
           const expected = upTo(own(isBefore ? issued : journal), day)
           expect(upTo(own([...issued, ...net]), day), day).toEqual(expected)
+          expect(upTo(own([...issued, ...all]), day), day).toEqual(expected)
         }
     }),
     {seed: 7, numRuns: 1000},

@@ -180,3 +180,26 @@ test('a true-up books opening balances for those profiles alone that had booked 
   expect(books.sumBatches('intacct', '')).toEqual({})
   expect(handedOut()).toEqual({1200: 100_00n, 1090: -100_00n})
 })
+
+test('a loan that a true-up leaves as it was booked until it was seen again stands once on every day, though its month is reopened', async () => {
+  await books.walk('2026-02-05', inStatus('funded'))
+  expect((await run('period close 2026-01', '2026-02-06')).code).toBe(0)
+  const found = openBooks(books)
+  loseJanuary31()
+  await books.walk('2026-02-07', inStatus('funded'))
+  const ends = () => {
+    const imported = importBatches(books.folder.exports, 'xero')
+    return ['2026-01-31', '2026-02-01', '2026-02-28'].map((day) => balancesOf(imported, day)['1200'])
+  }
+  expect(await say('period true-up --issue', '2026-02-08')).toMatchObject({profiles: [{batch: null}]})
+  expect(ends()).toEqual([FUNDED, FUNDED, FUNDED])
+  expect((await books.run('period reopen 2026-01', '2026-02-08', {}, ['--why', 'to look'])).code).toBe(0)
+  await say('export xero --period 2026-02', '2026-02-08')
+  expect(ends()).toEqual([FUNDED, FUNDED, FUNDED])
+  // The tapes that were lost are found.
+  cpSync(found.folder.warehouse, books.folder.warehouse)
+  found[Symbol.dispose]()
+  await say('period true-up --issue', '2026-02-09')
+  await say('export xero --period 2026-02', '2026-02-09')
+  expect(ends()).toEqual([FUNDED, FUNDED, FUNDED])
+})
