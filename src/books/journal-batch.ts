@@ -196,15 +196,21 @@ function sortLines(lines: readonly IssuedLine[]): IssuedLine[] {
   )
 }
 
+/** The memo of a booking that was dated on another day than its own. */
+const MOVED = /^(.*), of (\d{4}-\d\d-\d\d)(?:, in a true-up)?$/
+
 function bookEntry(lines: readonly (JournalLine | IssuedLine)[], issueNo: number, day: string): IssuedLine[] {
-  return lines.map((line) => ({
-    ...line,
-    period: 'period' in line ? line.period : line.entry_date.slice(0, 7),
-    entry_date: day,
-    memo: day === line.entry_date ? line.memo : `${line.memo}, of ${line.entry_date}`,
-    journal_no: numberOf(line.entry_id, issueNo),
-    issue_no: issueNo,
-  }))
+  return lines.map((line) => {
+    const [, memo = line.memo, ownDay = line.entry_date] = MOVED.exec(line.memo) ?? []
+    return {
+      ...line,
+      period: 'period' in line ? line.period : line.entry_date.slice(0, 7),
+      entry_date: day,
+      memo: day === ownDay ? memo : `${memo}, of ${ownDay}`,
+      journal_no: numberOf(line.entry_id, issueNo),
+      issue_no: issueNo,
+    }
+  })
 }
 
 function reverseEntry(lines: readonly IssuedLine[], issueNo: number, day: string): IssuedLine[] {

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import type {JournalLine} from '../../src/accounting/profiles.ts'
-import {planTrueUp} from '../../src/books/journal-batch.ts'
+import {planIssue, planTrueUp} from '../../src/books/journal-batch.ts'
 import {anEntry, balancesByDeal, issueFirst} from './journal-lines.ts'
 
 const FIRST_OPEN_DAY = '2026-02-01'
@@ -70,5 +70,14 @@ test('whatever was lost or seen again, each day of an open month ends as booked 
         }
     }),
     {seed: 7, numRuns: 1000},
+  )
+})
+
+test('what comes back from one month into another, and from there into its own, names its own day once', () => {
+  const issued = issueFirst(anEntry(1, {entry_date: '2026-01-20', memo: 'Funding d1'}))
+  for (const firstOpenDay of ['2026-03-01', '2026-02-01', '2026-01-01'])
+    issued.push(...planIssue([], issued, firstOpenDay))
+  expect(new Set(issued.map(({memo}) => memo.replace(/^Reverses \S+: /, '')))).toEqual(
+    new Set(['Funding d1', 'Funding d1, of 2026-01-20']),
   )
 })
