@@ -90,19 +90,17 @@ export function threadsFor(bytes: number): number {
 export async function openDatabase(options: DatabaseOptions = {}): Promise<Database> {
   const bytes = (options.attach ?? []).map(({path}) => statSync(path, {throwIfNoEntry: false})?.size ?? 0)
   const threads = options.threads ?? threadsFor(bytes.reduce((sum, size) => sum + size, 0))
-  const instance = idle.pop() ?? (await DuckDBInstance.create(':memory:', ENGINE))
+  const instance = await DuckDBInstance.create(':memory:', {...ENGINE, threads: String(threads)})
   const lanes: Database[] = []
   const close = async () => {
     for (const lane of lanes) await lane[Symbol.asyncDispose]()
-    if (idle.length < MOST_IDLE && (await renew(instance).catch(() => false))) idle.push(instance)
-    else instance.closeSync()
+    instance.closeSync()
   }
   try {
     for (let lane = 0; lane < (options.lanes ?? 1); lane += 1) {
       lanes.push(createLane(instance, await instance.connect(), lanes))
     }
     const [first] = lanes as [Database]
-    await first.run(`set threads = ${threads}`)
     for (const {path, alias, readOnly} of options.attach ?? []) {
       await first.run(`attach ${quoteLiteral(path)} as ${alias}${readOnly ? ' (read_only)' : ''}`)
     }
@@ -115,50 +113,10 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
 }
 
 const ENGINE = {
-  threads: '1',
-  memory_limit: `${Math.floor(mostMemoryMb())}MB`,
   autoinstall_known_extensions: 'false',
   autoload_known_extensions: 'false',
   // A table takes at least one block. With the engine's default of 262,144 bytes, a small lender's files would be mostly empty.
   default_block_size: '65536',
-}
-
-/** Engines to use again: a new one registers each function it has, which takes longer than all else in opening a small file. */
-const idle: DuckDBInstance[] = []
-const MOST_IDLE = 2
-
-/** The catalogs of an engine, each with the number of tables in memory. */
-const CATALOGS = `
-  select database_name, (select count(*)::int from duckdb_tables() where duckdb_tables.database_name = 'memory')
-  from duckdb_databases() where not internal`
-
-/** The settings of an engine that callers change, beside its limit of memory; `threads` is set at each opening. */
-const SETTINGS = [
-  'temp_directory',
-  'max_temp_directory_size',
-  'checkpoint_threshold',
-  'disabled_compression_methods',
-]
-
-/**
- * Detaches all files of an engine without connections and resets its settings. Returns whether it is as a new one: no table is left.
- * @throws Error if its settings are locked, it has spilled to a disk, or a fatal error has ended it
- */
-async function renew(instance: DuckDBInstance): Promise<boolean> {
-  const connection = await instance.connect()
-  try {
-    const left = await connection.runAndReadAll(CATALOGS)
-    for (const [catalog, tables] of left.getRowsJS()) {
-      if (catalog !== 'memory') await connection.run(`detach ${quoteName(String(catalog))}`)
-      else if (tables) return false
-    }
-    // A reset would show the new limit and leave the old one in force. This also gives freed memory back to the machine.
-    await connection.run(`set memory_limit = '${ENGINE.memory_limit}'`)
-    await connection.run(SETTINGS.map((name) => `reset ${name}`).join('; '))
-    return true
-  } finally {
-    connection.closeSync()
-  }
 }
 
 /** @throws UnexpectedError `WAREHOUSE_UNREADABLE`, `RELEASE_DAMAGED` if a file is cut off or changed; otherwise the cause */

@@ -15,7 +15,6 @@ import {
   withinLimits,
 } from '../../src/store/database.ts'
 import {appendRows} from '../../src/store/row-buffer.ts'
-import {prepareLoad} from '../../src/store/warehouse.ts'
 import {anyRow, changeBlocks, createFolder} from '../support/data.ts'
 import {useShared} from '../support/set-up.ts'
 
@@ -30,30 +29,6 @@ test('closing waits for running statements', async () => {
   ])
   await other[Symbol.asyncDispose]()
   expect(await work).toMatchObject([{status: 'fulfilled'}, {status: 'fulfilled', value: {rows: '3000000'}}])
-})
-
-test('a database has no files, tables or settings of those that were closed before', async () => {
-  const look = async (opened: Database) => [
-    await opened.all(anyRow, 'select name, value from duckdb_settings() order by name'),
-    await opened.all(anyRow, 'select database_name, schema_name, table_name from duckdb_tables()'),
-    await opened.all(anyRow, 'select database_name from duckdb_databases() order by all'),
-  ]
-  const openThree = () => Promise.all([1, 2, 3].map(() => openDatabase({threads: 1})))
-  const [limited, filled, locked] = (await openThree()) as [Database, Database, Database]
-  const asNew = await look(locked)
-  await prepareLoad(limited, data.folder, 10)
-  await limited.run(`attach ':memory:' as "a ""file"; create table "a ""file".t as select 1; use "a ""file"`)
-  await limited.run(`set TimeZone = 'Asia/Tokyo'; create temp table t as select 1`)
-  await filled.run('create table memory.main.t as select 1')
-  await locked.run('set enable_external_access = false; set lock_configuration = true')
-  for (const used of [limited, filled, locked]) await used[Symbol.asyncDispose]()
-  for (const opened of await openThree()) {
-    expect(await look(opened)).toEqual(asNew)
-    await opened.run(
-      `set temp_directory = ''; create temp table large as select uuid() as u from range(1000000)`,
-    )
-    await opened[Symbol.asyncDispose]()
-  }
 })
 
 test('of two files that were the same, both are named if one has changed', async () => {
