@@ -4,14 +4,7 @@ import {availableParallelism, totalmem} from 'node:os'
 import {setImmediate as nextTurn} from 'node:timers/promises'
 import {setFlagsFromString} from 'node:v8'
 import {runInNewContext} from 'node:vm'
-import {
-  type DuckDBConnection,
-  DuckDBInstance,
-  type DuckDBMaterializedResult,
-  type DuckDBValue,
-  type Json,
-  JsonDuckDBValueConverter,
-} from '@duckdb/node-api'
+import {type DuckDBConnection, DuckDBInstance, type DuckDBValue, type Json} from '@duckdb/node-api'
 import reading from '@duckdb/node-api/lib/vectors/dataAccessors.js'
 import pLimit from 'p-limit'
 import type {z} from 'zod'
@@ -176,7 +169,7 @@ function createLane(
     return work
   }
   return {
-    ...queriesOver(async (sql, params) => readRows(await execute(sql, params))),
+    ...queriesOver(async (sql, params) => await (await execute(sql, params)).getRowObjectsJson()),
     connection,
     lanes,
     async run(sql, params) {
@@ -196,15 +189,6 @@ function createLane(
       connection.closeSync()
     },
   }
-}
-
-/** Fetching chunks would cost two turns of the thread pool per query. */
-function readRows(result: DuckDBMaterializedResult): Record<string, Json>[] {
-  const names = result.deduplicatedColumnNames()
-  const chunks = Array.from({length: result.chunkCount}, (_, index) => result.getChunk(index))
-  return chunks
-    .flatMap((chunk) => chunk.convertRows(JsonDuckDBValueConverter))
-    .map((values) => Object.fromEntries(values.map((value, column) => [names[column] ?? '', value])))
 }
 
 /** The engine would stop reading at NUL. @throws Error */
