@@ -8,7 +8,7 @@ import {GENERATOR} from '../core/process.ts'
 import {findNearest} from '../core/text.ts'
 import type {BuildPlan, Check, Model, ModelSource} from '../core/types.ts'
 import {type Database, openDatabase, quoteName} from '../store/database.ts'
-import {hasExactSum, readColumns, SQL_DIR, type TableColumn} from '../store/sql.ts'
+import {findNodes, hasExactSum, type Node, readColumns, SQL_DIR, type TableColumn} from '../store/sql.ts'
 import {listRawTables, migrate} from '../store/warehouse.ts'
 import {buildModels, fingerprintModels, markPerDeal} from './build-models.ts'
 import {COLUMN_NAME, createModelError, createSqlError, type Place} from './read-models.ts'
@@ -270,28 +270,6 @@ async function requireRepeatable(
 function createUnrepeatable(place: Place, name: string): Error {
   const problem = `${name}() can give another result on another day or machine: expected only models, seeds, raw tables and getvariable('as_of'), so that a release can be built again,`
   return createModelError('MODEL_FILE', place, problem)
-}
-
-/** The parts of a parser or binder node that this file uses. */
-interface Node {
-  type?: string
-  query_location?: number
-  schema_name?: string
-  table_name?: string
-  cte_map?: {map: {key: string}[]}
-  function?: {function_name: string}
-  function_name?: string
-  expression_class?: string
-  name?: string
-  arguments?: {id: string}[]
-}
-
-/** Outer nodes first. */
-function findNodes(tree: unknown, isWanted: (node: Node) => boolean, found: Node[] = []): Node[] {
-  if (typeof tree !== 'object' || tree === null) return found
-  if (isWanted(tree)) found.push(tree)
-  for (const child of Object.values(tree)) findNodes(child, isWanted, found)
-  return found
 }
 
 const byName = <T>(what: z.ZodType<T>) =>

@@ -39,6 +39,32 @@ export function fillIn(text: string, values: Readonly<Record<string, unknown>>):
   return text.replace(/\{([a-z_]+)\}/g, (known, name: string) => String(values[name] ?? known))
 }
 
+/** The parts of a node of the engine's parser or binder that we use. */
+export interface Node {
+  type?: string
+  query_location?: number
+  schema_name?: string
+  table_name?: string
+  cte_map?: {map: {key: string}[]}
+  function?: {function_name: string}
+  function_name?: string
+  expression_class?: string
+  name?: string
+  arguments?: {id: string}[]
+}
+
+/** Outer nodes first; looks also below parts that this version does not know. */
+export function findNodes(
+  tree: unknown,
+  isWanted: (node: Node) => boolean = () => true,
+  found: Node[] = [],
+): Node[] {
+  if (typeof tree !== 'object' || tree === null) return found
+  if (isWanted(tree)) found.push(tree)
+  for (const child of Object.values(tree)) findNodes(child, isWanted, found)
+  return found
+}
+
 /** Lower case, without the surrounding blanks that JavaScript's `trim` removes. */
 export function canonicalSql(text: string): string {
   return `lower(regexp_replace(${text}, '^[\\s\\x0b\\p{Z}\\x{feff}]+|[\\s\\x0b\\p{Z}\\x{feff}]+$', '', 'g'))`

@@ -1,6 +1,7 @@
 import {z} from 'zod'
 import {parseJson} from '../core/json.ts'
 import {type Database, requireOneStatement, requireText} from '../store/database.ts'
+import {findNodes} from '../store/sql.ts'
 import names from './question-names.json' with {type: 'json'}
 
 /** Functions allowed in FROM: they compute rows or describe the catalogue, and name no files. */
@@ -16,21 +17,6 @@ const serialised = z.object({
   error_type: z.string().optional(),
   statements: z.array(z.unknown()).optional(),
 })
-
-const node = z.looseObject({
-  type: z.string().optional().catch(undefined),
-  function_name: z.string().optional(),
-  table_name: z.string().optional(),
-  schema_name: z.string().optional(),
-  function: z.object({function_name: z.string()}).optional().catch(undefined),
-})
-
-/** Looks also below parts that this version does not know. */
-function* listNodes(part: unknown): Generator<z.output<typeof node>> {
-  if (typeof part !== 'object' || part === null) return
-  if (!Array.isArray(part)) yield node.parse(part)
-  for (const value of Object.values(part)) yield* listNodes(value)
-}
 
 /**
  * A question is one SELECT, DESCRIBE, SHOW or SUMMARIZE that reads nothing but tables. Returns the tables it names (`core.deal`),
@@ -52,7 +38,7 @@ export async function parseQuestion(
   if (statements.length !== 1) throw new Error(`${statements.length} statements: expected one SELECT.`)
   const tables: string[] = []
   let isShown = false
-  for (const {type, function_name, table_name = '', schema_name, function: called} of listNodes(statements)) {
+  for (const {type, function_name, table_name = '', schema_name, function: called} of findNodes(statements)) {
     if (type === 'TABLE_FUNCTION' && !TABLE_FUNCTIONS.has(called?.function_name.toLowerCase() ?? ''))
       throw new Error(
         `function '${called?.function_name}' in FROM: expected a table, or a function such as range, unnest, json_each or duckdb_columns.`,
