@@ -18,7 +18,6 @@ export const commands = {
       const taken = files.map(({name}) => findTaken(folder, name)).find((path) => path !== undefined)
       if (taken !== undefined)
         throw newError('OUT_PLACE', `Folder '${folder}' already has '${taken}'.`, {
-          kept: 'Nothing was written.',
           next: 'Name another folder, or remove what is there.',
         })
       const isAsked = process.stdin.isTTY && options.baseUrl === undefined

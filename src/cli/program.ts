@@ -183,7 +183,6 @@ export async function runProgram(cli: Cli, args: readonly string[]): Promise<num
 function explainUsage({code, message}: CommanderError): LoantapeError {
   const words = message.replace(/^error: |\.$/g, '').replaceAll('\n', ' ')
   return newError('USAGE', `Command line: ${code === 'commander.help' ? 'expected a command' : words}.`, {
-    kept: 'Nothing was started.',
     next: '`loantape --help` lists the commands, `loantape <command> --help` the options of one.',
   })
 }

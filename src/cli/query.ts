@@ -34,7 +34,6 @@ export const commands = {
     const {cli, config} = call
     if (!process.stdin.isTTY)
       throw newError('USAGE', 'Standard input of `sql` is not a terminal.', {
-        kept: 'Nothing was started.',
         next: '`loantape query -` answers a statement from it.',
       })
     const release = await requireAskedRelease(call)
