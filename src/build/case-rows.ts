@@ -38,7 +38,11 @@ export async function insertRows(db: Database, table: string, rows: readonly Row
     z.object({name: z.string(), type: z.string()}),
     `select column_name as name, data_type as type from duckdb_columns()
      where database_name = 'history' and schema_name = 'raw' and table_name = $1
-       and (not is_nullable or (table_name = 'walk' and data_type not in ('VARCHAR', 'TIMESTAMP')))`,
+       and (
+         not is_nullable
+         or ends_with(column_name, '_present')
+         or (table_name = 'walk' and data_type not in ('VARCHAR', 'TIMESTAMP'))
+       )`,
     [table],
   )
   const fill = (row: Row, place: number) =>
