@@ -203,6 +203,16 @@ test('a server that lacks a job leaves its run, which waits within its grace, to
   expect(one.started).toEqual(['nightly', 'rates'].map((job) => `${job} 2026-06-01T06:30:00.000Z`))
 })
 
+test('a run that waited when its job was removed is skipped after an hour, and says why', () => {
+  const scheduler = aRun([aJob(), aJob({name: 'rates'})])
+  const without = aScheduler([aJob()], scheduler.stateDb)
+  const findRates = () => listJobRuns(scheduler.stateDb, 2).find(({job}) => job === 'rates')
+  without.tickAt('06-01T07:30')
+  expect(findRates()).toMatchObject({state: 'queued'})
+  without.tickAt('06-01T07:31')
+  expect(findRates()).toMatchObject({state: 'skipped', reason: 'no server has the job'})
+})
+
 test.each([
   ['400 days', 400 * DAY],
   ['a day', DAY],
