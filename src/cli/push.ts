@@ -142,16 +142,14 @@ const KNOWN_CODES = new Set([...Object.keys(PROBLEMS), 'unknown', 'answer_too_la
 
 type DealRow = {line: number; reference: string} & ({deal: NewDeal} | {problem: string})
 
-const REQUIRED = ['external_reference', 'property_address', 'loan_amount'] as const
-const COLUMNS: readonly string[] = [...REQUIRED, 'property_value', 'loan_program']
-
 const refuseFile =
   (file: string, next?: string): Refuse =>
   (problem, cause) =>
     newError('PUSH_FILE', `File '${file}': ${problem}.`, {next, cause})
 
 function readHeader(file: string, header: readonly string[]): string[] {
-  const next = `Give it a header with ${REQUIRED.join(', ')} and, where known, property_value and loan_program.`
+  const others = COLUMNS.filter((name) => !REQUIRED.includes(name)).join(' and ')
+  const next = `Give it a header with ${REQUIRED.join(', ')} and, where known, ${others}.`
   const refuse = refuseFile(file, next)
   const names = header.map((name) => name.trim())
   const missing = REQUIRED.filter((name) => !names.includes(name))
@@ -173,16 +171,17 @@ const amountField = z.string().transform((text, context): number => {
 const emptyAsNull = (text: string | undefined): string | null =>
   text === undefined || text === '' ? null : text
 
-const rowSchema = z
-  .object({
-    external_reference: z.string().regex(IDEMPOTENCY_KEY, 'expected 1 to 255 printable ASCII characters'),
-    property_address: z.string(),
-    loan_amount: amountField,
-    property_value: z.preprocess(emptyAsNull, amountField.nullable()).optional(),
-    loan_program: z.string().optional().transform(emptyAsNull),
-  })
-  .transform(({external_reference, ...deal}): unknown => deal)
-  .pipe(newDealSchema)
+const rowShape = z.object({
+  external_reference: z.string().regex(IDEMPOTENCY_KEY, 'expected 1 to 255 printable ASCII characters'),
+  property_address: z.string(),
+  loan_amount: amountField,
+  property_value: z.preprocess(emptyAsNull, amountField.nullable()).optional(),
+  loan_program: z.string().optional().transform(emptyAsNull),
+})
+const COLUMNS = Object.keys(rowShape.shape)
+const REQUIRED = ['external_reference', 'property_address', 'loan_amount']
+
+const rowSchema = rowShape.transform(({external_reference, ...deal}): unknown => deal).pipe(newDealSchema)
 
 /** A wrong row becomes a row with a problem. @throws ConfigError `PUSH_FILE` */
 export function parseDealRows(file: string, text: string): DealRow[] {
