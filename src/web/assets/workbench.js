@@ -215,16 +215,20 @@ if (figures.length > 0) {
     drawing.replaceChildren()
     drawing.style.height = '300px'
     const chart = init(drawing, null, {renderer: 'svg'})
-    chart.setOption(option)
     const {data, axisLabel} = option.xAxis
+    let drawn
+    // Draws at most once for each width.
     const fit = (width = drawing.clientWidth) => {
+      if (width === drawn) return
+      drawn = width
       const perName = (width - 104) / data.length
       // Turned by less, names of narrow bars lie over each other.
-      const rotate = perName >= 110 ? 0 : perName >= 24 ? 35 : 90
+      if (axisLabel.interval === 0) axisLabel.rotate = perName >= 110 ? 0 : perName >= 24 ? 35 : 90
       chart.resize({width})
-      if (axisLabel.interval === 0) chart.setOption({xAxis: {axisLabel: {rotate}}})
+      chart.setOption(option)
       chart.getZr().flush()
     }
+    fit()
     new ResizeObserver(() => matchMedia('print').matches || fit()).observe(drawing)
     addEventListener('beforeprint', () => fit(PRINTED_WIDTH))
     addEventListener('afterprint', () => fit())
