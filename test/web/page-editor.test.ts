@@ -82,6 +82,7 @@ test('a text that was only previewed is not left behind unasked, one that was sa
   await editor.goto(`${side.url}/edit?name=left`)
   await editor.getByRole('textbox').fill('# Left, too')
   await press(editor, 'Save')
+  await editor.waitForURL(`${side.url}/pages/left`)
   await editor.goBack()
   await editor.getByRole('link', {name: 'SQL', exact: true}).click()
   await editor.waitForURL(`${side.url}/sql`)
