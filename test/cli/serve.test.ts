@@ -3,6 +3,7 @@ import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
+import {serveHere} from '../support/command.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {
   disableBuiltInJobs,
@@ -70,12 +71,9 @@ test('serve runs jobs when they are due, each in its own process, names those th
   writeJob('failing', {schedule: '*/5 * * * * *', steps: [{do: 'publish', to: 'postgres'}]})
   writeJob('bad', {schedule: '0 7 1 * *', catchUp: 'each'})
   const serve = lab.start(['serve'], env)
-  await until(() => onceRuns()[0]?.state === 'done' && readRuns('select 1 from alarm').length > 1)
   const url = await untilListens(serve)
+  await until(() => onceRuns()[0]?.state === 'done' && readRuns('select 1 from alarm').length > 1)
   expect((await fetch(`${url}/readyz`)).status).toBe(200)
-  writeJob('new', {schedule: '0 7 1 * *', steps: [{do: 'build'}]})
-  // Jobs are read anew, for the pages, too.
-  await until(async () => (await (await fetch(`${url}/runs`)).text()).includes('>new<'))
   expect(await stopProcess(serve)).toBe(0)
   expect(readRuns('select name, state from alarm order by name')).toEqual([
     {name: 'job bad', state: 'JOB_INVALID'},
@@ -89,12 +87,22 @@ test('serve runs jobs when they are due, each in its own process, names those th
   expect(await lab.run(['period', 'list'], env)).toMatchObject({code: 0})
 })
 
-test('a server whose state database cannot be written is not ready until it can be, and goes on with one that takes its place', async () => {
+test('a server reads its jobs anew, is not ready while its state database cannot be written, and goes on with one that takes its place', async () => {
   await lab.sync(new Date().toISOString())
-  const serve = lab.start(['serve'], {...env, LOANTAPE_WEBHOOK_SECRET: SECRET})
-  const url = await untilListens(serve)
-  const untilAnswers = (status: number) => until(async () => (await fetch(`${url}/readyz`)).status === status)
+  await using server = await serveHere(['serve'], {...lab.env, ...env, LOANTAPE_WEBHOOK_SECRET: SECRET})
+  const {url} = server
+  const untilSo = (isSo: () => Promise<boolean>) =>
+    until(() => {
+      server.pass(30_000)
+      // While the server waits for the database, this process does, too: a connection may be closed meanwhile.
+      return isSo().catch(() => false)
+    })
+  const untilAnswers = (status: number) =>
+    untilSo(async () => (await fetch(`${url}/readyz`)).status === status)
   await untilAnswers(200)
+  writeJob('new', {schedule: '0 7 1 * *', steps: [{do: 'build'}]})
+  // Jobs are read anew, for the pages, too.
+  await untilSo(async () => (await (await fetch(`${url}/runs`)).text()).includes('>new<'))
   {
     using other = openStateDb(lab.folder.stateDb)
     other.db.exec('begin immediate')
@@ -113,7 +121,6 @@ test('a server whose state database cannot be written is not ready until it can 
   expect(readRuns('select event_id from webhook_event')).toEqual([{event_id: 'evt_1'}])
   await untilAnswers(200)
   expect((await fetch(`${url}/metrics`)).status).toBe(200)
-  expect(await stopProcess(serve)).toBe(0)
 })
 
 test('a run that gets no secret from its vault is tried again later, like one whose source does not answer', async () => {

@@ -65,37 +65,27 @@ test('a publication asked to stop before its server has answered is interrupted,
 /** Standard output says that it is a terminal. */
 const AT_TERMINAL = {NODE_OPTIONS: '--import=data:text/javascript,process.stdout.isTTY=true'}
 
-test('what nohup started goes on when its terminal closes', async () => {
-  using _held = await takeFileLock(lab.folder.warehouseLock, 'read', 0)
-  const waiting = lab.start(['sync'])
-  await until(() => waiting.printed().stderr.includes('waiting for others who are reading or writing'))
-  waiting.process.kill('SIGHUP')
-  waiting.process.kill('SIGTERM')
-  const {stderr} = await waiting.ended
-  expect(stderr.match(/"reason":"\w+"(?=,"msg":"asked to stop")/g)).toEqual(['"reason":"SIGTERM"'])
-})
-
 test('what nohup started goes on even before it has read its settings', async () => {
   const command = 'kill -HUP $PPID; echo sk_test_of_command'
   const {ended} = lab.start(['config'], {LOANTAPE_API_KEY: '', LOANTAPE_API_KEY_COMMAND: command})
   expect(await ended).toMatchObject({code: 0, signal: null, stdout: expect.stringContaining('_COMMAND')})
 })
 
-test('what waits for the warehouse says so, and ends when asked to stop', async () => {
+test('what waits for the warehouse says so, and ends when asked to stop; what nohup started goes on when its terminal closes', async () => {
   using _held = await takeFileLock(lab.folder.warehouseLock, 'read', 0)
   const copy = join(lab.folder.root, '../copy')
-  const each = [
-    {args: ['backup', copy], signal: 'SIGHUP', env: AT_TERMINAL},
-    {args: ['rebuild', '--apply'], signal: 'SIGINT'},
-    {args: ['sync'], signal: 'SIGTERM'},
-  ] satisfies {args: string[]; signal: NodeJS.Signals; env?: Record<string, string>}[]
-  for (const {args, signal, env} of each) {
+  const stop = async (args: string[], signals: NodeJS.Signals[], env?: Record<string, string>) => {
     const waiting = lab.start(args, env)
     await until(() => waiting.printed().stderr.includes('waiting for others who are reading or writing'))
-    waiting.process.kill(signal)
+    for (const signal of signals) waiting.process.kill(signal)
     const {code, stderr} = await waiting.ended
     expect([code, stderr]).toEqual([6, expect.stringContaining('Asked to stop while others were')])
+    const asked = [...stderr.matchAll(/"reason":"(\w+)","msg":"asked to stop"/g)]
+    expect(asked.map(([, reason]) => reason)).toEqual(signals.slice(-1))
   }
+  await stop(['backup', copy], ['SIGHUP'], AT_TERMINAL)
+  await stop(['rebuild', '--apply'], ['SIGINT'])
+  await stop(['sync'], ['SIGHUP', 'SIGTERM'])
   expect(existsSync(copy)).toBe(false)
 })
 
