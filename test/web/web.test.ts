@@ -108,8 +108,8 @@ test('viewers can read the tables they are given, in every way, and are told whi
     text: 'n\n1\n',
   })
   expect(await read(query('select count(*) as n from CORE.Deal_History'))).toMatchObject({text: 'n\n3\n'})
-  expect((await read('/data/mart.portfolio_summary.json')).status).toBe(200)
-  expect((await read('/data/core.deal_history.parquet')).status).toBe(200)
+  for (const format of ['csv', 'xlsx', 'json', 'parquet'])
+    expect((await read(`/data/core.deal_history.${format}`)).status, format).toBe(200)
   const table = (await read('/tables/core.deal_history')).text
   expect(table).toContain('deal_000001')
   const [, summary = ''] = /href="(\/sql\?q=summarize[^"]*)"/.exec(table) ?? []
