@@ -132,7 +132,7 @@ export function addActions(
       const reason = 'asked for on the page'
       const slot = {job: parsed.data.job, instant: now, state: 'queued', reason} as const
       stateDb.transaction(() => {
-        stateDb.insert('page_action', {...begun, ended_at: isoOf(now), exit_code: 0, words: 'Queued.'})
+        noteDone(stateDb, {who, command, why, words: 'Queued.'}, now)
         recordSlot(stateDb, slot, now)
       })
       return await reply.redirect('/runs#what-people-did', 303)
@@ -161,6 +161,16 @@ export function addActions(
       await underWay
     },
   }
+}
+
+/** Records what is done at once. `now` is ms since the epoch. */
+export function noteDone(
+  stateDb: StateDb,
+  action: {who: string; command: string; words: string; why?: string | null},
+  now: number,
+): void {
+  const at = isoOf(now)
+  stateDb.insert('page_action', {...action, began_at: at, ended_at: at, exit_code: 0})
 }
 
 function findHeldBack(stateDb: StateDb) {

@@ -7,6 +7,7 @@ import {explainError} from '../core/errors.ts'
 import {stampOf, writeFileAtomically} from '../store/files.ts'
 import {readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
+import {noteDone} from './actions.ts'
 import {shapeNamed} from './blocks.ts'
 import {addressOf} from './filter.ts'
 import {html} from './html.ts'
@@ -34,10 +35,8 @@ function savePage(
   {name, path, text, who}: Record<'name' | 'path' | 'text' | 'who', string>,
   now: number,
 ): void {
-  const note = (words: string, by: string, ms: number) => {
-    const [command, at] = [`page ${name}`, new Date(ms).toISOString()]
-    stateDb.insert('page_action', {who: by, command, began_at: at, ended_at: at, exit_code: 0, words})
-  }
+  const note = (words: string, by: string, ms: number) =>
+    noteDone(stateDb, {who: by, command: `page ${name}`, words}, ms)
   // The file is written only if the record can be.
   stateDb.transaction(() => {
     const before = existsSync(path) ? readSqlFile(path) : undefined

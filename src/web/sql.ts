@@ -6,11 +6,11 @@ import {explainError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
-import {isoOf} from '../schedule/job-runs.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {quoteName, trimStatement} from '../store/database.ts'
 import {isFile, readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
+import {noteDone} from './actions.ts'
 import {renderBlock, SHAPES, type Shape, shapeNamed} from './blocks.ts'
 import {type Block, isNumeric, renderExact, withDays} from './cells.ts'
 import {fillIn, listParams} from './downloads.ts'
@@ -43,11 +43,9 @@ const KEPT = {each: 30, all: 3_000}
 
 /** Drops the oldest. Returns why, if the query cannot be kept. */
 function keepQuery({stateDb, person, overview}: AskingView, sql: string): string | undefined {
-  const at = new Date(overview.now).toISOString()
   const keep = () => {
     stateDb.run(`delete from page_action where command = 'sql' and who = ? and words = ?`, [person, sql])
-    const times = {began_at: at, ended_at: at, exit_code: 0}
-    stateDb.insert('page_action', {who: person, command: 'sql', words: sql, ...times})
+    noteDone(stateDb, {who: person, command: 'sql', words: sql}, overview.now)
     stateDb.run(
       `delete from page_action where action_id in (
          select action_id from (
@@ -288,9 +286,8 @@ export function addSaved(
       const form = formOf(request)
       const fileOf = (name: string) => join(folder.queries, `${name}${ending}`)
       const note = (deed: 'save' | 'remove', name: string, text: string) => {
-        const at = isoOf(realClock.now())
         const action = {who: request.caller.who, command: `${deed} ${what} ${name}`, words: show(text.trim())}
-        stateDb.insert('page_action', {...action, began_at: at, ended_at: at, exit_code: 0})
+        noteDone(stateDb, action, realClock.now())
       }
       const removed = form.get('remove')
       if (removed !== null) {
