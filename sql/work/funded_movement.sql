@@ -122,8 +122,8 @@ moves as (
     strftime(booked_on, '%Y-%m') as month,
     count_if(is_start) over so_far as spell,
     first_value(term ignore nulls) over always as first_term,
-    count(term) over earlier as moved_before,
-    last_value(case when is_end then month end ignore nulls) over earlier as ending_month,
+    count(term) over before as moved_before,
+    last_value(case when is_end then month end ignore nulls) over before as ending_month,
     lead(case when term is not null or comes_back then month end ignore nulls) over so_far as next_month,
     first_value(case when term = 'originated' and date_trunc('month', booked_on) >= first_walk.first_on then month end ignore nulls)
       over always as cohort_month
@@ -133,7 +133,7 @@ moves as (
   where is_funded or was_funded or is_start or is_end
   window
     so_far as (partition by steps.deal_id order by steps.version),
-    earlier as (partition by steps.deal_id order by steps.version rows between unbounded preceding and 1 preceding),
+    before as (partition by steps.deal_id order by steps.version rows between unbounded preceding and 1 preceding),
     always as (partition by steps.deal_id order by steps.version rows between unbounded preceding and unbounded following)
 ),
 
