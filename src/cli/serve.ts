@@ -11,7 +11,7 @@ import {readJobs} from '../schedule/job.ts'
 import {createSupervisor, type Source} from '../schedule/supervisor.ts'
 import {dataFolderAt, isDemoFolder, requireWritable} from '../store/data-folder.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
-import {readRow, readState, type SourceRow, sortSources, startFleetWeb, stateOf} from '../web/fleet.ts'
+import {readRow, readState, type SourceRow, sortSources, startFleetWeb} from '../web/fleet.ts'
 import {does, type Invocation} from './command.ts'
 import type {Cli} from './context.ts'
 import {listSources, readConfig, requireSourceFolder} from './read-config.ts'
@@ -184,10 +184,10 @@ function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Sour
 function renderRows(rows: readonly SourceRow[], width?: number): string {
   const sorted = sortSources(rows)
   const lines = sorted.map((row) => {
-    const {source, error, last_success, release, running, alarms, next_slot: next} = row
+    const {source, state, error, last_success, release, running, alarms, next_slot: next} = row
     return {
       source,
-      state: stateOf(row),
+      state,
       last_success: last_success && `${last_success.age_hours} h ago`,
       as_of: release?.as_of,
       deals: release?.deals,

@@ -7,7 +7,6 @@ import {groupThousands, quantity} from '../core/money.ts'
 import {escapeLineEnds, shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {listDisagreements} from '../record/record-compare.ts'
-import {wasClockAhead} from '../schedule/alarms.ts'
 import {listExportedProfiles, readJobs} from '../schedule/job.ts'
 import {readStanding} from '../schedule/standing.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
@@ -45,29 +44,16 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const history = await readHistoryStatus(folder, new Set(statuses.map((status) => status.toLowerCase())))
   const isStored = hasStateDb(folder)
   using stateDb = openStateDb(isStored ? folder.stateDb : ':memory:')
-  const {
-    healthy,
-    unclassified_deals,
-    is_classified,
-    last_success,
-    holder,
-    release,
-    damage,
-    alarms,
-    next_slots,
-  } = readStanding({config, folder, jobs}, stateDb, world, maxAgeHours)
+  const standing = readStanding({config, folder, jobs}, stateDb, world, maxAgeHours)
+  const {now: _now, next: _next, holder, release, damage, ...shown} = standing
   return {
     folder: folder.root,
-    healthy: healthy && disagreements.length === 0,
-    unclassified_deals,
-    is_classified,
+    ...shown,
+    healthy: shown.healthy && disagreements.length === 0,
     max_age_hours: maxAgeHours,
-    last_success,
     running: holder ?? null,
     release: release ?? null,
     damage: damage?.message ?? null,
-    alarms,
-    next_slots,
     disagreements: disagreements.map(({store, problem}) => ({store, problem})),
     /** Units and batches, by `loantape tape go-on`. */
     given_up: listLosses(stateDb).size,
@@ -146,10 +132,10 @@ function renderRuns({runs, running}: Status): string {
 function describeHealth(status: Status): string {
   if (status.healthy) return 'healthy'
   if (status.disagreements.length > 0) return 'not healthy, stores disagree'
-  if (wasClockAhead(status)) return 'not healthy, the clock was ahead then'
+  if (status.state === 'clock ahead') return 'not healthy, the clock was ahead then'
   if (status.damage !== null) return 'not healthy, the current release is damaged'
-  if (status.release === null) return 'not healthy, no release is current; `loantape build` makes one'
-  if (status.is_classified) return `older than ${status.max_age_hours} h`
+  if (status.state === 'no release') return 'not healthy, no release is current; `loantape build` makes one'
+  if (status.state === 'too old') return `older than ${status.max_age_hours} h`
   const all = groupThousands(status.release?.source.present.deals ?? 0)
   return `not healthy, ${quantity(status.unclassified_deals, 'deal')} of ${all} in no class`
 }

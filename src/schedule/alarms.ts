@@ -165,9 +165,6 @@ function describeFreshness(
   }
 }
 
-export const wasClockAhead = ({alarms}: {alarms: readonly Alarm[]}): boolean =>
-  alarms.some(({state}) => state === 'clock ahead')
-
 const syncSummary = z.object({
   walk: z.object({
     quarantined: z.number(),

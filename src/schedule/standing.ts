@@ -3,13 +3,16 @@ import type {World} from '../core/types.ts'
 import {examineCurrent} from '../store/release.ts'
 import {findLastSuccess, findLockHolder} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {listAlarms, wasClockAhead} from './alarms.ts'
+import {listAlarms} from './alarms.ts'
 import {isoOf} from './job-runs.ts'
 import {listNextOfEach} from './slots.ts'
 import type {Source} from './supervisor.ts'
 
 /** Above this share of unclassified deals, the figures by class do not describe the portfolio. */
 const TOLERATED_UNCLASSIFIED_PCT = 10
+
+/** Why a lender is not healthy; the first that holds is shown. */
+const UNHEALTHY = ['clock ahead', 'no success', 'no release', 'too old', 'unclassified'] as const
 
 /** Opens no warehouse. A last sync of up to `maxAgeHours` counts as healthy. */
 export function readStanding(
@@ -27,10 +30,20 @@ export function readStanding(
     release?.checks.results.find(({name}) => name === 'status_is_classified')?.deals ?? 0
   const is_classified =
     unclassified_deals * 100 <= (release?.source.present.deals ?? 0) * TOLERATED_UNCLASSIFIED_PCT
+  const holds: Record<(typeof UNHEALTHY)[number], boolean> = {
+    'clock ahead': alarms.some(({state}) => state === 'clock ahead'),
+    'no success': ended_at == null,
+    'no release': release === undefined,
+    'too old': ageHours > maxAgeHours,
+    unclassified: !is_classified,
+  }
+  const unhealthy = UNHEALTHY.find((state) => holds[state])
+  const calm: 'alarm' | 'healthy' = alarms.length > 0 ? 'alarm' : 'healthy'
   const next = listNextOfEach(jobs, now)
   return {
     now,
-    healthy: release !== undefined && is_classified && ageHours <= maxAgeHours && !wasClockAhead({alarms}),
+    healthy: unhealthy === undefined,
+    state: unhealthy ?? calm,
     unclassified_deals,
     is_classified,
     last_success: run_id && ended_at ? {run_id, ended_at, age_hours: Math.round(ageHours * 100) / 100} : null,

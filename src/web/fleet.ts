@@ -3,7 +3,6 @@ import type {Config} from '../core/config.ts'
 import {explainError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import type {World} from '../core/types.ts'
-import {wasClockAhead} from '../schedule/alarms.ts'
 import {listRunning} from '../schedule/job-runs.ts'
 import {readStanding} from '../schedule/standing.ts'
 import type {Source} from '../schedule/supervisor.ts'
@@ -23,17 +22,18 @@ export function readRow(source: string, read: () => ReturnType<typeof readState>
     const {code, message} = explainError(thrown)
     const error = {code, message: scrubSecrets(message)}
     const unknown = {last_success: null, release: null, running: null, alarms: [], next_slot: null}
-    return {source, error, healthy: false, is_classified: true, ...unknown}
+    return {source, error, state: 'broken' as const, healthy: false, is_classified: true, ...unknown}
   }
 }
 
 /** Opens no warehouse. `maxAgeHours` as of `readStanding`. */
 export function readState(source: Source, stateDb: StateDb, world: World, maxAgeHours?: number) {
   const standing = readStanding(source, stateDb, world, maxAgeHours)
-  const {now, healthy, is_classified, last_success, alarms, release, holder, next_slots} = standing
+  const {now, state, healthy, is_classified, last_success, alarms, release, holder, next_slots} = standing
   const live = listRunning(stateDb, now).find(({isAlive}) => isAlive)
   const running = [live?.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
   return {
+    state,
     healthy,
     is_classified,
     last_success,
@@ -44,7 +44,8 @@ export function readState(source: Source, stateDb: StateDb, world: World, maxAge
   }
 }
 
-const CLASSES = {
+/** The worst comes first. */
+const TONES: Record<SourceRow['state'], string> = {
   broken: 'failed',
   'no success': 'failed',
   'clock ahead': 'failed',
@@ -55,28 +56,18 @@ const CLASSES = {
   healthy: 'passed',
 }
 
-export function stateOf(row: SourceRow): keyof typeof CLASSES {
-  if (row.error) return 'broken'
-  if (!row.is_classified) return 'unclassified'
-  if (wasClockAhead(row)) return 'clock ahead'
-  if (!row.last_success) return 'no success'
-  if (!row.release) return 'no release'
-  if (!row.healthy) return 'too old'
-  return row.alarms.length > 0 ? 'alarm' : 'healthy'
-}
-
-const ORDER = Object.keys(CLASSES)
+const ORDER = Object.keys(TONES)
 
 export function sortSources(rows: readonly SourceRow[]): SourceRow[] {
   return rows.toSorted(
-    (a, b) => ORDER.indexOf(stateOf(a)) - ORDER.indexOf(stateOf(b)) || a.source.localeCompare(b.source),
+    (a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || a.source.localeCompare(b.source),
   )
 }
 
 /** `now` is ms since the epoch. */
 export async function renderFleet(rows: readonly SourceRow[], now: number): Promise<string> {
   using db = new DatabaseSync(':memory:')
-  const sources = sortSources(rows).map((row) => ({...row, state: stateOf(row), tone: CLASSES[stateOf(row)]}))
+  const sources = sortSources(rows).map((row) => ({...row, tone: TONES[row.state]}))
   const params = {sources, now: new Date(now).toISOString(), now_ms: now}
   const page = await viewState('state/fleet', {stateDb: {db}, params})
   return renderWorkbench({

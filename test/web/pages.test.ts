@@ -35,6 +35,7 @@ const FLEET: SourceRow[] = [
   {
     ...NOTHING,
     source: 'acme_capital',
+    state: 'alarm',
     healthy: true,
     last_success: {run_id: 'r1', ended_at: '2026-02-04T04:35:12Z', age_hours: 7.41},
     release: {as_of: '2026-02-03', known_at: '2026-02-04T04:35:00Z', deals: 10_432, amount: '3651200000.50'},
@@ -42,10 +43,11 @@ const FLEET: SourceRow[] = [
     alarms: [{...alarm, title: `2 limits of ${ODD}`}],
     next_slot: {job: 'nightly', slot: '2026-02-05T04:30:00Z'},
   },
-  {...NOTHING, source: 'coastal'},
+  {...NOTHING, source: 'coastal', state: 'no success'},
   {
     ...NOTHING,
     source: 'a_lender_whose_name_is_as_long_as_can_be',
+    state: 'broken',
     error: {
       code: 'CONFIG_INVALID',
       message: `LOANTAPE_PAGE_SIZE '${ODD}': expected a whole number from 1 to 100`,
