@@ -15,7 +15,7 @@ import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {removeAbandoned, temporaryBeside} from '../core/process.ts'
-import type {DataFolder} from '../store/data-folder.ts'
+import {type DataFolder, listNames} from '../store/data-folder.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import {type BegunFolder, digestFile, removeFolder, syncBelow, syncToDisk} from '../store/files.ts'
 import {
@@ -124,15 +124,13 @@ export function noteUse(dir: string, isCurrent: boolean, now: number): void {
   if (!isCurrent && !isPast(dir)) return
   if (isCurrent) rmSync(join(dir, MARK), {force: true})
   const releases = dirname(dir)
-  const uses = listReleaseIds(releases).map((name) => usedAtOf(join(releases, name)))
+  const uses = listNames(releases).map((name) => usedAtOf(join(releases, name)))
   const at = Math.max(now, ...uses.map((use) => use + 1)) / 1000
   utimesSync(dir, at, at)
 }
 
 /** 0 if another process removes it. */
 const usedAtOf = (dir: string) => statSync(dir, {throwIfNoEntry: false})?.mtimeMs ?? 0
-
-const listReleaseIds = (releases: string) => readdirSync(releases).filter((name) => !name.startsWith('.'))
 
 type Retention = Pick<Config, 'releasesKept' | 'pastReleasesKept'>
 
@@ -145,9 +143,8 @@ export function listSurplusReleases(
   {releasesKept, pastReleasesKept}: Retention,
   needed: ReadonlySet<string>,
 ): string[] {
-  if (!existsSync(folder.releases)) return []
   const current = existsSync(folder.current) ? basename(readlinkSync(folder.current)) : undefined
-  const releases = listReleaseIds(folder.releases)
+  const releases = listNames(folder.releases)
     .filter((name) => name !== current && !needed.has(name))
     .map((name) => ({name, usedAt: usedAtOf(join(folder.releases, name))}))
     .sort((a, b) => b.usedAt - a.usedAt || (a.name < b.name ? 1 : -1))

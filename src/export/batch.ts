@@ -154,7 +154,7 @@ const namedFile = z.object({name: z.string(), bytes: z.number(), sha256: z.strin
 const writtenManifest = z.object({
   batch_id: z.string(),
   release_id: z.string(),
-  period: z.string().nullish(),
+  period: z.string().nullable(),
   files: z.array(namedFile.extend({rows: z.number()})),
   dialect: z.looseObject({encoding: z.string().optional()}).optional(),
 })
@@ -210,13 +210,13 @@ export function findBatches({exports}: DataFolder, batch_id: string): NamedBatch
     .filter(({dir}) => /^[\w-]+$/.test(batch_id) && existsSync(join(dir, 'manifest.json')))
 }
 
-/** The finished batches of every profile, by name; names of unfinished ones begin with a dot. */
+/** The finished batches of every profile, by name. */
 function listBatchFolders({exports}: DataFolder): string[] {
   return listFolders(exports).flatMap(listFolders)
 }
 
 function listFolders(dir: string): string[] {
-  const paths = listNames(dir).flatMap((name) => (name.startsWith('.') ? [] : join(dir, name)))
+  const paths = listNames(dir).map((name) => join(dir, name))
   // Links are skipped because they may lead anywhere; surplus batches are removed meanwhile.
   return paths.filter((path) => lstatSync(path, {throwIfNoEntry: false})?.isDirectory())
 }
@@ -245,7 +245,7 @@ export function listSurplusBatches(folder: DataFolder, kept: number, needed: Rea
   )
   return surplus.flatMap(({dir}) => {
     const manifest = readBatchManifest(dir)
-    const isKept = !manifest || (manifest.period ?? null) !== null || needed.has(manifest.release_id)
+    const isKept = !manifest || manifest.period !== null || needed.has(manifest.release_id)
     return isKept ? [] : relative(folder.exports, dir)
   })
 }

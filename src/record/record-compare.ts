@@ -123,7 +123,7 @@ function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
   const known = new Set([...losses, ...issued])
   const unknown = JOURNAL_NAMES.flatMap((profile) =>
     listNames(join(folder.exports, profile))
-      .filter((id) => !id.startsWith('.') && existsSync(join(folder.exports, profile, id, 'manifest.json')))
+      .filter((id) => existsSync(join(folder.exports, profile, id, 'manifest.json')))
       .map((id) => `${profile}/${id}`),
   ).filter((batch) => !known.has(batch))
   if (unknown.length > 0)

@@ -169,13 +169,11 @@ const syncSummary = z.object({
   walk: z.object({
     quarantined: z.number(),
     records: z.number(),
-    details: z.object({fetched: z.number(), failed: z.number()}).optional(),
+    details: z.object({fetched: z.number(), failed: z.number()}),
   }),
-  streams: z
-    .array(
-      z.object({stream: z.string(), listed: z.number(), failed: z.number(), reason: z.string().nullable()}),
-    )
-    .default([]),
+  streams: z.array(
+    z.object({stream: z.string(), listed: z.number(), failed: z.number(), reason: z.string().nullable()}),
+  ),
 })
 
 /** A few bad records can wait until morning; more need a person now. */
@@ -213,10 +211,9 @@ function describeReading(lastSync: Run | undefined): (Condition | undefined)[] {
     const words = `${counted} What only they show stays as last known. The log says why. If the source has none, ${advice}.`
     return {name, state: 'unread', title: `None of the ${what} could be read`, words, since}
   }
-  const {details} = walk
-  const pages = details && {read: details.fetched, failed: details.failed}
+  const {fetched: read, failed} = walk.details
   return [
-    pages && describe('details', 'own pages of deals', pages, 'set LOANTAPE_DETAIL=off'),
+    describe('details', 'own pages of deals', {read, failed}, 'set LOANTAPE_DETAIL=off'),
     ...STREAMS.filter(({parent}) => parent).map(({plural: stream}) => {
       const found = streams.find((one) => one.stream === stream)
       if (!found) return ok(stream, `no lists of ${stream} are asked for`, '')

@@ -64,9 +64,10 @@ export function requireStores(folder: DataFolder): void {
   if (!hasStores(folder)) throw newError('RELEASE_NONE', `Data folder '${folder.root}' holds nothing yet.`)
 }
 
-/** None if it is not a folder. */
+/** Without what is unfinished, whose name begins with a dot; none if it is not a folder. */
 export function listNames(dir: string): string[] {
-  return statSync(dir, {throwIfNoEntry: false})?.isDirectory() ? readdirSync(dir).sort() : []
+  const names = statSync(dir, {throwIfNoEntry: false})?.isDirectory() ? readdirSync(dir) : []
+  return names.filter((name) => !name.startsWith('.')).sort()
 }
 
 /** Names this process in a demo's mark; a process id alone may be reused. */

@@ -1,13 +1,12 @@
 import {type ChildProcess, fork} from 'node:child_process'
 import {addAbortListener} from 'node:events'
-import {existsSync, readdirSync} from 'node:fs'
 import {getCompileCacheDir} from 'node:module'
 import {constants, getPriority, setPriority, tmpdir} from 'node:os'
 import {dirname, extname, join} from 'node:path'
 import type {Config} from '../core/config.ts'
 import {type ErrorCode, findMachineFault, messageOf, newError, retellError} from '../core/errors.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
-import type {DataFolder} from '../store/data-folder.ts'
+import {type DataFolder, listNames} from '../store/data-folder.ts'
 import {queriesOver} from '../store/database.ts'
 import {findCurrentRelease, type Release, readRelease, unlessDamaged} from '../store/release.ts'
 import {type Block, objectsOf} from './cells.ts'
@@ -185,10 +184,8 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
 
 /** Latest business date first, then latest `known_at`. */
 export function listReleases(releases: string): Release[] {
-  if (!existsSync(releases)) return []
   const order = ({manifest}: Release) => `${manifest.as_of} ${manifest.known_at}`
-  return readdirSync(releases)
-    .filter((name) => !name.startsWith('.'))
+  return listNames(releases)
     .flatMap((name) => unlessDamaged(() => readRelease(join(releases, name))) ?? [])
     .sort((a, b) => (order(a) < order(b) ? 1 : -1))
 }

@@ -473,7 +473,8 @@ test('a backup ends although others write the state database all the time', asyn
   const saving = save().finally(() => {
     isOver = true
   })
-  const isBegun = () => listNames(to).some((name) => existsSync(join(to, name, 'state.sqlite')))
+  const names = () => (existsSync(to) ? readdirSync(to) : [])
+  const isBegun = () => names().some((name) => existsSync(join(to, name, 'state.sqlite')))
   for (; !isOver; await turn()) {
     if (!isBegun()) continue
     writes += 1
