@@ -33,38 +33,23 @@ gone as (
   where valid_to is null and change = 'vanished'
 ),
 
-followed as (
-  select
-    deal_id,
-    spell,
-    status,
-    began_on,
-    known_before,
-    is_current,
-    lead(status) over spells as next_status,
-    lead(status_class) over spells as next_class,
-    lead(began_on) over spells as next_began_on
-  from work.status_spell
-  window spells as (partition by deal_id order by spell)
-),
-
 -- A deal is created in the first status of the pipeline; it can have entered any other at any time since.
 bounded as (
   select
-    followed.*,
+    spell.*,
     life.created_on,
     status.sort_order,
-    coalesce(followed.spell = 1 and status.sort_order = first_stage.first_order, false) as is_from_creation,
-    followed.began_on - life.created_on between 0 and 1 as was_just_created,
-    coalesce(followed.began_on - followed.known_before <= 1, false) as was_watched,
+    coalesce(spell.spell = 1 and status.sort_order = first_stage.first_order, false) as is_from_creation,
+    spell.began_on - life.created_on between 0 and 1 as was_just_created,
+    coalesce(spell.began_on - spell.known_before <= 1, false) as was_watched,
     case
-      when followed.spell > 1 then least(followed.known_before + 1, followed.began_on)
-      when life.created_on <= followed.began_on then life.created_on
+      when spell.spell > 1 then least(spell.known_before + 1, spell.began_on)
+      when life.created_on <= spell.began_on then life.created_on
     end as earliest_on
-  from followed
-  inner join work.deal_life as life on life.deal_id = followed.deal_id
+  from work.status_spell as spell
+  inner join work.deal_life as life on life.deal_id = spell.deal_id
   cross join first_stage
-  left join seed.status as status on status.status = followed.status
+  left join seed.status as status on status.status = spell.status
 )
 
 select

@@ -14,6 +14,9 @@
 -- known_before: last business date on which the deal was known not to be in this spell; null when nothing before it
 --   is known, as at the first walk
 -- is_current: no spell follows
+-- next_status: the status of the spell after; null in the last
+-- next_class: its class
+-- next_began_on: its began_on
 -- first_seen_at: start of the request that first showed the deal, UTC
 with
 walks as (
@@ -158,6 +161,9 @@ select
   business_date as began_on,
   known_before,
   lead(position) over spells is null as is_current,
+  lead(status) over spells as next_status,
+  lead(status_class) over spells as next_class,
+  lead(business_date) over spells as next_began_on,
   first_value(observed_at) over spells as first_seen_at
 from confirmed
 window spells as (partition by deal_id order by position rows between unbounded preceding and current row)
