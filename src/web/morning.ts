@@ -4,6 +4,7 @@ import {z} from 'zod'
 import {isPast} from '../build/build-folder.ts'
 import {readMovedBetween, readMovedSince, type Which} from '../build/movement.ts'
 import {explainError} from '../core/errors.ts'
+import {readAhead} from '../source/walk-pages.ts'
 import {type Release, readRelease, readReleaseChecks, unlessDamaged} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
 import {pageOf, wordChecks} from './figures.ts'
@@ -63,7 +64,7 @@ async function compare({ask, release, filter, history}: MorningView, which?: Whi
   const asked = {...which, condition: filter.condition}
   if (history) {
     // Another process makes the tables of the figures meanwhile. What fails there fails again, and is said, once they ask.
-    if (!which) void ask({sql: `from ${needsOf('parts/figures').join(', ')} limit 0`}).catch(() => undefined)
+    if (!which) void readAhead(ask({sql: `from ${needsOf('parts/figures').join(', ')} limit 0`}))
     return {...shown, ...(await history.ask('moved', kept.name, release.manifest.release_id, asked))}
   }
   const other = unlessDamaged(() => readRelease(join(dirname(realpathSync(release.dir)), kept.name)))
