@@ -72,7 +72,7 @@ export function renderSync(result: SyncResult): string {
   return joinLines([
     `Walk of ${walk.business_date} complete: ${quantity(walk.pages, 'page')}, ${quantity(walk.distinct, 'deal')}${quarantined}${resumed}.`,
     failed > 0 &&
-      `Own pages: ${groupThousands(fetched)} read, ${groupThousands(failed)} could not be read; the log says why.`,
+      `Own pages: ${groupThousands(fetched)} read, ${groupThousands(failed)} could not be read; the log and \`loantape quarantine list\` say why.`,
     `Changes: ${countChanges(result.changes)}.`,
     ...result.streams.map(renderStream),
     released,

@@ -6,6 +6,7 @@ import {parseChildStreams} from '../contract/streams.ts'
 import {HOUR_MS} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
 import {isObject} from '../core/json.ts'
+import {shorten} from '../core/text.ts'
 import type {WireRecord, World} from '../core/types.ts'
 import {askEach, askOwnPage, type DetailAnswer} from '../source/ask-each.ts'
 import {hasOtherStatus, walkPages} from '../source/walk-pages.ts'
@@ -204,6 +205,8 @@ export async function fetchMissingDetails(tools: WalkTools, unit: WalkIntake, wo
       if (answer.outcome === 'failed') return []
       const {id, outcome, received} = answer
       if (outcome === 'gone' && !absent.has(id)) {
+        const reason = `status 404 or 410 of a deal that is listed, '${shorten(id)}'`
+        if (unread === 0) world.log.warn({path: '/deals/{id}', reason}, 'a detail could not be fetched')
         unread += 1
         return []
       }

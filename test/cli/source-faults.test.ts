@@ -94,15 +94,19 @@ test('moved paging fields are refused until accepted, and are the new normal fro
   expect(readJson(await sync())).toMatchObject({outcome: 'unchanged'})
 })
 
-test.each<[what: string, fault: Fault, why: string]>([
+test.each<[what: string, fault: Fault, why: string, nth?: number]>([
   ['a status', {kind: 'status', status: 422}, 'status 422'],
   ['no record under data', {kind: 'mutate', change: (body) => body.data}, "no record in its 'data'"],
   ['404', {kind: 'status', status: 404}, 'only 404 or 410'],
-])('own pages that answer with %s are told with the reason', async (_what, fault, why) => {
-  lab.service.faults.add({match: {path: /^\/deals\/./}, fault})
+  ['404, though the list has that deal,', {kind: 'status', status: 404}, 'of a deal that is listed', 2],
+])('own pages that answer with %s are told with the reason', async (_what, fault, why, nth) => {
+  lab.service.faults.add({match: {path: /^\/deals\/./, ...(nth && {nth})}, fault})
   const env = {LOANTAPE_NOW: DAY_2, LOANTAPE_DETAIL: 'on', LOANTAPE_LOG_LEVEL: 'warn'}
   const {stdout, stderr} = await lab.run(['sync'], env)
-  expect(stdout).toContain('Own pages: 0 read, 2 could not be read')
+  const read = nth ? '1 read, 1' : '0 read, 2'
+  expect(stdout).toContain(
+    `Own pages: ${read} could not be read; the log and \`loantape quarantine list\` say why.`,
+  )
   const [told, ...more] = stderr.trim().split('\n')
   expect(JSON.parse(told ?? '')).toMatchObject({path: '/deals/{id}', reason: expect.stringContaining(why)})
   expect(more).toEqual([])
