@@ -8,6 +8,7 @@ import {compareSchemas, readPublished} from '../build/published.ts'
 import {formatInstant, isCalendarDate, parseInstant} from '../core/clock.ts'
 import {exitCodeOf, newError} from '../core/errors.ts'
 import {centsOf, formatCents, groupThousands, quantity} from '../core/money.ts'
+import type {World} from '../core/types.ts'
 import {createDataFolder, dataFolderAt, requireOutFile, requireWritable} from '../store/data-folder.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
@@ -17,7 +18,7 @@ import {joinLines, renderColumns, renderTable} from './table.ts'
 
 export const commands = {
   build: does(({config, options: {compare, knownAt: given, ...asked}, world}: Invocation<Options>) => {
-    const request = {...asked, ...(given !== undefined && {knownAt: parseKnownAt(given)})}
+    const request = {...asked, ...(given !== undefined && {knownAt: parseKnownAt(given, world)})}
     return compare ? compareBuilds(config, request, world) : buildRelease(config, request, world)
   }, renderBuild),
   test: does(
@@ -135,8 +136,10 @@ export function renderBuild(built: BuildResult & Partial<Compared>): string {
 }
 
 /** Returns the instant in DuckDB's format, UTC. */
-function parseKnownAt(text: string): string {
+/** Undefined for an instant still to come: more may be stored by then, so a release cannot hold what is. */
+function parseKnownAt(text: string, {clock}: World): string | undefined {
   const micros = parseInstant(text)
+  if (micros !== null && micros > BigInt(clock.now()) * 1000n) return undefined
   if (micros !== null) return formatInstant(micros).replace('T', ' ').replace('Z', '')
   throw refuseValue(text, '--known-at', 'ISO 8601 with an offset, such as 2026-01-31T23:00:00Z')
 }

@@ -84,6 +84,17 @@ test('query and export for a past date or release answer as they did that night'
   expect(exported).toMatchObject({batches: [{outcome: 'written'}]})
 })
 
+test('by an instant still to come nothing more is known than now', async () => {
+  // A release with a later `known_at` would hide those of later walks wherever the newest of a date is shown.
+  const built = await lab.run(
+    ['build', '--as-of', '2026-02-03', '--known-at', '2027-01-01T00:00:00Z', '--json'],
+    {
+      LOANTAPE_NOW: DAY_2,
+    },
+  )
+  expect(readJson(built)).toMatchObject({release_id: second})
+})
+
 test('status says how long the models of the current release took', async () => {
   const {release} = readJson(await lab.run(['status', '--json'])) as {release: {models: object[]}}
   expect(release.models).toContainEqual({name: 'core.deal', rows: 10, duration_ms: expect.any(Number)})
