@@ -135,8 +135,7 @@ export function renderBuild(built: BuildResult & Partial<Compared>): string {
   ])
 }
 
-/** Returns the instant in DuckDB's format, UTC. */
-/** Undefined for an instant still to come: more may be stored by then, so a release cannot hold what is. */
+/** In DuckDB's format, UTC; undefined for an instant still to come, since more may be stored by then. */
 function parseKnownAt(text: string, {clock}: World): string | undefined {
   const micros = parseInstant(text)
   if (micros !== null && micros > BigInt(clock.now()) * 1000n) return undefined
