@@ -22,7 +22,7 @@ import {openDatabase} from '../../src/store/database.ts'
 import {takeFileLock} from '../../src/store/files.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {anyRow, FEW_TABLES, readFiles} from '../support/data.ts'
+import {anyRow, FEW_TABLES, readFiles, readManifest} from '../support/data.ts'
 import {aDeal, failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 
@@ -117,10 +117,15 @@ test('the release of a past date is the one that was current that night, and a r
     is_current: false,
   })
   const digests = tablesOf(first)
+  const {source} = readManifest(first.dir)
+  expect(source).toMatchObject({business_date: '2026-02-03', present: {deals: 21}})
   rmSync(first.dir, {recursive: true})
   const again = await build(plain(), {asOf: '2026-02-03'})
   expect(again).toMatchObject({outcome: 'released', release_id: first.release_id})
   expect(tablesOf(again)).toEqual(digests)
+  expect(readManifest(again.dir).source).toEqual(source)
+  const late = await build(plain(), {asOf: '2026-02-03', knownAt: '2026-02-06 05:00:00'})
+  expect(readManifest(late.dir).source).toMatchObject({business_date: '2026-02-03'})
   expect(lab.currentReleaseId()).toBe(nights.get('2026-02-05'))
 })
 

@@ -33,6 +33,8 @@ const wrong: [args: string, code: string, words: RegExp][] = [
   ['sync now', 'USAGE', /too many arguments for 'sync'.*now/],
   ['build --as-of 2026-02-30', 'USAGE', /'2026-02-30' in --as-of/],
   ['build --as-of 2026-02-01', 'MOMENT_RANGE', /2026-02-02 \(the first walk\)/],
+  ['build --as-of 2099-01-01', 'MOMENT_RANGE', /'2099-01-01': expected 2026-02-02 .* to 20\d\d-/],
+  ['build --known-at 2026-02-01T00:00:00Z', 'MOMENT_RANGE', /in --known-at: no walk had been stored by then/],
   ['build --known-at 2026-02-02', 'USAGE', /in --known-at/],
   ['build --known-at 2026-02-02T10:00', 'USAGE', /in --known-at/],
   ['export csv --decimal ,', 'USAGE', /--decimal: expected another delimiter/],
@@ -81,9 +83,14 @@ test('a misspelled command is reported to people on stderr only', async () => {
   })
 })
 
-test('an unknown stream is refused', async () => {
-  const stream = lab.run(['status', '--json'], {LOANTAPE_STREAMS: 'deals,borowers'})
-  await expectRefused(stream, 'CONFIG_INVALID', "Value 'borowers' in LOANTAPE_STREAMS")
+test('an unknown stream, or streams without the deals, are refused', async () => {
+  for (const [streams, words] of [
+    ['deals,borowers', "Value 'borowers' in LOANTAPE_STREAMS"],
+    ['borrowers', 'LOANTAPE_STREAMS'],
+  ] as const) {
+    const status = lab.run(['status', '--json'], {LOANTAPE_STREAMS: streams})
+    await expectRefused(status, 'CONFIG_INVALID', words)
+  }
 })
 
 test('an empty data folder has nothing to query and says how to begin', async () => {
