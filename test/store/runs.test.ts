@@ -3,7 +3,6 @@ import {once} from 'node:events'
 import {afterEach, beforeEach, expect, test, vi} from 'vitest'
 import {realClock} from '../../src/core/clock.ts'
 import {LoantapeError} from '../../src/core/errors.ts'
-import {HOST} from '../../src/core/process.ts'
 import {createScheduler} from '../../src/schedule/scheduler.ts'
 import {
   acquireLock,
@@ -39,20 +38,6 @@ function pretendHolder(changes: Record<string, string | number | null>): void {
   for (const [column, value] of Object.entries(changes))
     stateDb.db.prepare(`update lock set ${column} = ?`).run(value)
 }
-
-test('a second run is refused while the first holds the warehouse, and told who does what; it leaves no record', async () => {
-  using first = await acquire('r1')
-  first.setProgress('walking: 7 pages, 700 deals')
-  const refusal = await failureOf(run('sync', 0, {outcome: 'released'}))
-  expect(refusal).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
-  expect(refusal.message).toContain(
-    `sync, pid ${process.pid} on ${HOST}, started ${NOW}, walking: 7 pages, 700 deals.`,
-  )
-  using other = openStateDb(data.folder.stateDb)
-  const progress = 'walking: 7 pages, 700 deals'
-  expect(findLockHolder(other, world)).toMatchObject({run_id: 'r1', command: 'sync', progress})
-  expect(listRuns(stateDb, 10)).toEqual([])
-})
 
 async function endedProcess(): Promise<ChildProcess> {
   const child = spawn(process.execPath, ['--version'], {stdio: 'ignore'})

@@ -70,6 +70,8 @@ test('while a sync runs, a second is refused with its pid, and status, query and
     running: {command: 'sync', pid: first.process.pid},
     release: {release_id: releaseId},
   })
+  const {runs} = JSON.parse((await lab.run(['status', '--json'])).stdout) as {runs: {command: string}[]}
+  expect(runs.map(({command}) => command).filter((command) => command === 'sync')).toHaveLength(2)
   expect(JSON.parse(query.stdout)).toEqual({rows: [{deals: 60, amount: '21000000.00'}]})
   expect(JSON.parse(build.stdout)).toMatchObject({outcome: 'unchanged', release_id: releaseId})
   await waitForPrint(analyst, '60;')
