@@ -331,7 +331,7 @@ const THREAD_MB = 125
 const THREAD_BYTES = 7_000_000
 
 /** Enough for a million deals; with more, the engine takes more memory and is no faster. */
-export const ENOUGH_MB = 1700
+const ENOUGH_MB = 1700
 
 const LANE_MB = 850
 

@@ -119,11 +119,6 @@ test('a program without its own account is booked to that of all others, if ther
   expect(findReceivable(all, null)?.code).toBe('1200')
 })
 
-test('the default books nothing to a bank account, which takes no manual journal in Xero', () => {
-  expect(JSON.stringify(DEFAULT_MAPPING)).not.toContain('Cash')
-  expect(DEFAULT_MAPPING.ended.paid_off).toEqual({code: '1080', name: 'Payoff clearing'})
-})
-
 test('docs/accounting.md shows the default and explains every field', () => {
   const page = readFileSync(join(ROOT, 'docs/accounting.md'), 'utf8')
   const shown = /```json\n([\s\S]*?)```/.exec(page)?.[1] ?? ''

@@ -14,7 +14,6 @@ import {readSources} from '../../src/build/sources.ts'
 import {parseConfig} from '../../src/core/config.ts'
 import type {ModelSource} from '../../src/core/types.ts'
 import {type Database, openDatabase} from '../../src/store/database.ts'
-import {canonicalSql} from '../../src/store/sql.ts'
 import {migrate} from '../../src/store/warehouse.ts'
 import {anyRow} from '../support/data.ts'
 import {builtInPlan, shipped, ZONE} from './history.ts'
@@ -57,12 +56,6 @@ test('each of our models that is of deals is built for changed deals alone, thos
   const ofDeals = models.filter(({isOfDeals}) => isOfDeals)
   expect(ofDeals.map(({name}) => name)).toContain('core.deal_extra')
   expect(ofDeals.filter(({isPerDeal}) => !isPerDeal)).toEqual([])
-})
-
-test('models compare statuses as the load does', async () => {
-  const {plan} = await builtInPlan()
-  const model = plan.models.find(({name}) => name === 'work.deal_observation')
-  expect(model?.sql).toContain(`${canonicalSql('status')} as canonical`)
 })
 
 test('the quarantine is read only through work.quarantined, which applies as_of and known_at', async () => {

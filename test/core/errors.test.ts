@@ -1,18 +1,6 @@
 import {expect, test} from 'vitest'
 import {z} from 'zod'
-import byKind from '../../src/core/errors.json' with {type: 'json'}
-import {CATALOGUE, explainError, LoantapeError} from '../../src/core/errors.ts'
-
-test('an error of each kind ends the process with its own code', () => {
-  const kinds = ['unexpected', 'config', 'check', 'locked', 'auth', 'deferred', 'contract', 'guard'] as const
-  const codes = kinds.map((kind) => new LoantapeError({code: 'CODE', problem: 'Problem.'}, kind).exitCode)
-  expect(codes).toEqual([1, 2, 3, 4, 5, 6, 7, 8])
-  expect(new LoantapeError({code: 'CODE', problem: 'Problem.'}, 'locked').name).toBe('LockedError')
-})
-
-test('each code of the catalogue is of one kind', () => {
-  expect(Object.values(byKind).flatMap(Object.keys).toSorted()).toEqual(Object.keys(CATALOGUE).toSorted())
-})
+import {explainError, LoantapeError} from '../../src/core/errors.ts'
 
 test('an unexpected error ends the process with code 1 and keeps its own code; one of ours explains itself', () => {
   const ours = new LoantapeError({code: 'GUARD_SHRINK', problem: 'Refused.'}, 'guard')

@@ -6,7 +6,6 @@ import {expect, test} from 'vitest'
 import {parse} from 'yaml'
 import {listSettings, renderConfigurationPage, renderEnvExample} from '../../scripts/config-docs.ts'
 import {JOURNAL_NAMES} from '../../src/accounting/profiles.ts'
-import {ENOUGH_MB} from '../../src/build/build.ts'
 import {readModels} from '../../src/build/read-models.ts'
 import {createCli} from '../../src/cli/context.ts'
 import {COMMANDS, createProgram} from '../../src/cli/program.ts'
@@ -121,10 +120,6 @@ test("the image's inputs exist, and .dockerignore lets them in", () => {
   const named = [...CODE.matchAll(/dirname, '(?:\.\.\/){2}([\w-]+)/g)].map(([, folder = '']) => folder)
   expect(named.length).toBeGreaterThan(2)
   expect(named.filter((folder) => !copied.includes(folder))).toEqual([])
-})
-
-test('the default memory of a build is what its setting says', () => {
-  expect(readPage('docs/configuration.md')).toContain(`for a build (at most ${ENOUGH_MB})`)
 })
 
 test('every error of the catalogue is thrown somewhere', () => {
