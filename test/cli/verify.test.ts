@@ -43,10 +43,6 @@ const currentOf = (folder: DataFolder) =>
 
 const batchOf = ({exports}: DataFolder) => join(exports, 'csv', readdirSync(join(exports, 'csv'))[0] ?? '')
 
-test('a sound folder is whole', async () => {
-  expect(await findDamage(lab.folder)).toEqual([])
-})
-
 /** The commands that repair a folder. A release whose files have the right sizes must be removed first. */
 const rebuild = () => ['rebuild', '--apply']
 const build = (folder: DataFolder) => {

@@ -41,25 +41,6 @@ async function collect(walk: AsyncGenerator<Page>): Promise<Page[]> {
   return pages
 }
 
-test('asks with page size and filter, and yields every page in order, with its cursor and envelope', async () => {
-  const pages = await withWalk(
-    pagesUpTo(3),
-    async (walk, {requests}) => {
-      const collected = await collect(walk)
-      const asked = ['', '&cursor=c2', '&cursor=c3'].map((cursor) => `limit=2&status=funded${cursor}`)
-      expect(requests.map(({query}) => String(query))).toEqual(asked)
-      return collected
-    },
-    {request: {filter: {status: 'funded'}}},
-  )
-  expect(pages.map(({cursor, nextCursor, records}) => ({cursor, nextCursor, records}))).toEqual([
-    {cursor: null, nextCursor: 'c2', records: [{id: 'deal_1'}]},
-    {cursor: 'c2', nextCursor: 'c3', records: [{id: 'deal_2'}]},
-    {cursor: 'c3', nextCursor: null, records: [{id: 'deal_3'}]},
-  ])
-  expect(new Set(pages.map((page) => page.envelope))).toEqual(new Set(['data | top level']))
-})
-
 test('in a filtered list a status may be spelled otherwise, or be unreadable, but not be another', async () => {
   const walkOf = (...statuses: unknown[]) =>
     withWalk(

@@ -3,7 +3,6 @@ import {join} from 'node:path'
 import {expect, onTestFinished, test} from 'vitest'
 import {HOST} from '../../src/core/process.ts'
 import {openFolder} from '../../src/export/deliver-files.ts'
-import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
 import {copyIntoPlace, writeFileAtomically} from '../../src/store/files.ts'
 import {failureOf} from '../support/lab.ts'
 import {useFolder} from '../support/set-up.ts'
@@ -27,11 +26,6 @@ test('a copy that fails leaves nothing of itself', async () => {
   writeFileSync(join(root, 'readable'), 'whole')
   await failureOf(copyIntoPlace(join(root, 'readable'), join(root, 'a.part'), join(root, 'unreadable')))
   expect(readdirSync(root)).not.toContain('a.part')
-})
-
-test('a missing data folder is created with its parents', () => {
-  requireWritable(dataFolderAt(join(root, 'a', 'b')))
-  expect(readdirSync(join(root, 'a'))).toEqual(['b'])
 })
 
 const modeOf = (path: string) => (statSync(path).mode & 0o7777).toString(8)

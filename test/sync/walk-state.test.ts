@@ -69,15 +69,6 @@ test('an abandoned walk leaves the stage, a refused one its bad records, too; on
   })
 })
 
-test('another amount makes another history, even if as many rows are stored at the same instant', async () => {
-  const readIdAfter = async (loan_amount: string) => {
-    await forgetAll(db)
-    await walk(db, {at: DAY_1, pages: [[a({loan_amount})]]})
-    return db.one(anyRow, 'select history_id from history.raw.settle')
-  }
-  expect(await readIdAfter('1.00')).not.toEqual(await readIdAfter('2.00'))
-})
-
 test('a column that a later version adds, and the engine of that version, change no history id', async () => {
   const readIds = async () => {
     await forgetAll(db)

@@ -4,14 +4,6 @@ import {inTimeZone} from '../../src/web/figures.ts'
 import {html, prose} from '../../src/web/html.ts'
 import {textOf} from './side.ts'
 
-test('values put into a template are escaped, markup is not', () => {
-  const inner = html`<b>${'a < b & "c"'}</b>`
-  expect(html`<p title="${'"\'>'}">${inner}${[1, ' ', html`<i></i>`]}${null}${false}</p>`.html).toBe(
-    '<p title="&quot;&#39;&gt;"><b>a &lt; b &amp; &quot;c&quot;</b>1 <i></i></p>',
-  )
-  expect(prose('is `<null>` & more').html).toBe('is <code>&lt;null&gt;</code> &amp; more')
-})
-
 /** Draws a chart of rows: the first column names places, the last is a number with a meaning. */
 const draw = (shape: ChartShape, names: readonly string[], rows: readonly (readonly unknown[])[]) =>
   html`${renderChart(shape, {columns: names.map((name) => ({name, type: ''})), rows}, {linkTo: () => undefined, options: {}})}`
