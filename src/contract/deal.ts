@@ -87,7 +87,7 @@ export function createChildStream(
   },
 ): Stream {
   const {text, ...named} = child
-  const {name, idColumn, privacy} = named
+  const {name, idColumn} = named
   const createdAt = instantOrDate.nullish()
   const kept: z.ZodObject<{id: typeof idField; deal_id: typeof idField; created_at: typeof createdAt}> =
     z.object({id: idField, deal_id: idField, [text.field]: text.schema.nullish(), created_at: createdAt})
@@ -102,7 +102,7 @@ export function createChildStream(
       {name: text.column, type: 'VARCHAR'},
       ...CREATED_AT,
     ],
-    wireFields: [...Object.keys(kept.shape), ...privacy.dropped],
+    wireFields: Object.keys(kept.shape),
     schema: kept.transform(({id, deal_id, created_at, ...rest}) => ({
       [idColumn]: childIdOf(deal_id, id),
       deal_id,

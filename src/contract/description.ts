@@ -70,9 +70,8 @@ const FIELD_OF_TYPE: Record<Column['type'], z.ZodType<FieldDescription>> = {
   VARCHAR: z.union([places.transform((path) => ({path})), textShape]),
 }
 
-function fieldsOf({wireFields, columns, privacy, parent}: Stream) {
-  const kept = wireFields.filter((name) => !privacy?.dropped.includes(name))
-  const shapes = kept.map((name) => {
+function fieldsOf({wireFields, columns, parent}: Stream) {
+  const shapes = wireFields.map((name) => {
     const type = columns.find((column) => column.name === name)?.type ?? 'VARCHAR'
     return [name, FIELD_OF_TYPE[type].optional()] as const
   })

@@ -108,7 +108,7 @@ export interface Stream {
   listPath: string
   /** Typed columns without the id, in table order. */
   columns: readonly Column[]
-  /** The wire fields of the contract. All others are drift: only their names are kept. */
+  /** The wire fields of the contract that are kept. All others but those dropped are drift: only their names are kept. */
   wireFields: readonly string[]
   /** Fields outside the contract whose values are kept in `raw.<name>_extra`. Streams of people have none. */
   mapped?: readonly MappedField[]
