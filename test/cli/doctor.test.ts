@@ -10,6 +10,7 @@ import {openStateDb} from '../../src/store/state-db.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {readFiles, readManifest} from '../support/data.ts'
 import type {Fault} from '../support/faults.ts'
+import {writeJobFile} from '../support/jobs.ts'
 import {someDeals} from '../support/lab.ts'
 import {changeRecords, useLab} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
@@ -101,8 +102,7 @@ test('doctor finds a target that a job names but nobody defined, and a base URL 
   const [jobs, targets] = [join(root, 'jobs'), join(root, 'targets.json')]
   mkdirSync(jobs, {recursive: true})
   const steps = [{do: 'export', profiles: ['csv'], deliver: ['bank']}]
-  const job = {name: 'bank', schedule: '0 5 * * *', timeZone: 'UTC', catchUp: 'none', graceMinutes: 5, steps}
-  writeFileSync(join(jobs, 'bank.yaml'), JSON.stringify(job))
+  writeJobFile(jobs, 'bank', {steps})
   const env = {LOANTAPE_JOBS_DIR: jobs, LOANTAPE_BASE_URL: 'http://127.0.0.1:9'}
   const pinned = `source: Base URL 'http://127.0.0.1:9': this data folder belongs to '${lab.service.url}'. Use another folder with --data: each source has its own. Only if the same service has moved, with all its deals, run \`loantape sync --accept source\` once.`
   expect((await examine(env)).wrong).toEqual([
@@ -146,8 +146,7 @@ test('doctor finds a job that exports a table nobody publishes, and steps that p
     {do: 'digest', page: 'bridge_book?state=TX'},
     {do: 'digest', to: ['head@example.com']},
   ]
-  const job = {name: 'bank', schedule: '0 5 * * *', timeZone: 'UTC', catchUp: 'none', graceMinutes: 5, steps}
-  writeFileSync(join(jobs, 'bank.yaml'), JSON.stringify(job))
+  writeJobFile(jobs, 'bank', {steps})
   const settings = {LOANTAPE_JOBS_DIR: jobs, LOANTAPE_VIEWER_TABLES: 'mart.position_daily'}
   expect((await examine(settings)).wrong).toEqual([
     expect.stringMatching(/^jobs: Job 'bank', step export: table 'core\.nothing' is neither/),

@@ -1,5 +1,4 @@
-import {mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
-import {tmpdir} from 'node:os'
+import {readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {stripVTControlCharacters} from 'node:util'
 import {expect, test} from 'vitest'
@@ -75,8 +74,7 @@ test('rows too wide for the terminal are printed one record below the other, a p
 })
 
 test('a statement can also come from a file or from standard input', async () => {
-  const dir = mkdtempSync(join(tmpdir(), 'loantape-query-'))
-  const file = join(dir, 'statement.sql')
+  const file = join(lab.folder.root, '../statement.sql')
   writeFileSync(file, `-- two deals\n${PAIR};\n`)
   const expected = (await lab.run(['query', PAIR])).stdout
   expect((await lab.run(['query', '--file', file])).stdout).toBe(expected)
@@ -85,7 +83,7 @@ test('a statement can also come from a file or from standard input', async () =>
   expect((await piped.ended).stdout).toBe(expected)
   for (const args of [[], ['--file', file, PAIR], ['--file', `${file}.not`]])
     await expectRefused(lab.run(['query', ...args, '--json']), 'QUERY_FAILED')
-  rmSync(dir, {recursive: true})
+  rmSync(file)
 })
 
 test('decimals beyond a double are exact in every format', async () => {

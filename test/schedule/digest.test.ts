@@ -4,6 +4,7 @@ import {pathToFileURL} from 'node:url'
 import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
 import {startInbox} from '../support/inbox.ts'
+import {writeJobFile} from '../support/jobs.ts'
 import {aDeal, createLab} from '../support/lab.ts'
 import {listViolations} from '../web/browser.ts'
 import {openPage} from '../web/side.ts'
@@ -108,16 +109,8 @@ test('any page is sent: to whom alarms go or to others as viewers, when one of i
   await lab.sync('2026-03-02T23:30:00-05:00')
   using own = writeSqlFolder(PAGES)
   const send = async (step: Record<string, unknown>, more = {}) => {
-    using jobs = writeSqlFolder({
-      'mail.yaml': JSON.stringify({
-        name: 'mail',
-        schedule: '0 7 * * *',
-        timeZone: 'UTC',
-        catchUp: 'none',
-        graceMinutes: 5,
-        steps: [{do: 'digest', ...step}],
-      }),
-    })
+    using jobs = writeSqlFolder({})
+    writeJobFile(jobs.path, 'mail', {steps: [{do: 'digest', ...step}]})
     const {LOANTAPE_DEAD_MAN_URL: _none, ...env} = inbox.env
     const folders = {LOANTAPE_JOBS_DIR: jobs.path, LOANTAPE_SQL_DIR: own.path}
     const {code, stdout, stderr} = await lab.run(['run', 'mail'], {...env, ...folders, ...more})
