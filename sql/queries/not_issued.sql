@@ -18,7 +18,7 @@ journal as (
   where line_no = 1 and with_opening
 ),
 
--- Taken back by a true-up on a later day than otherwise: it stays there.
+-- Taken back by a true-up on a later day than otherwise: only what changes before that day brings it forward.
 deferred as (
   select profile, entry_id
   from issued

@@ -51,6 +51,20 @@ export const listIssuedLines = (
     [profile, period],
   )
 
+/** All lines of the deals of which a true-up took something back later than otherwise, in the order of issue. */
+export const listTruedUpLines = (stateDb: StateDb, profile: string): (IssuedLine & {batch_id: string})[] =>
+  stateDb.all(
+    issuedLineSchema.extend({batch_id: z.string()}),
+    // Joined in this order, or all lines are read.
+    `select batch_id, line.* from issued_line as line cross join journal_batch using (batch_no)
+     where profile = ?1 and deal_id in (
+       select deal_id from period_event cross join journal_batch on issued_at = at cross join issued_line using (batch_no)
+       where action = 'true-up' and profile = ?1 and event = 'true-up'
+     )
+     order by batch_no, issue_no, journal_no, line_no`,
+    [profile],
+  )
+
 /** What was issued under a journal number, to one profile after the other. */
 export const listLinesOf = (stateDb: StateDb, journalNo: string) =>
   stateDb.all(

@@ -1,9 +1,9 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import type {BatchAct} from '../accounting/acts.ts'
-import {listIssuedLines} from '../accounting/issued.ts'
+import {listIssuedLines, listTruedUpLines} from '../accounting/issued.ts'
 import {type AccountMapping, findSharedNames, nameAccounts} from '../accounting/mapping.ts'
-import type {ClosedPeriod} from '../accounting/periods.ts'
+import {type ClosedPeriod, findFirstOpenDay} from '../accounting/periods.ts'
 import {
   bookOpenings,
   type IssuedLine,
@@ -65,10 +65,12 @@ export function prepareBatch(stateDb: StateDb, target: JournalTarget): BatchAct 
   const wanted = target.lines.filter(({event}) => withOpening || event !== 'opening')
   const corrected = closed ? listCorrected(stateDb, closed, profile.name) : new Set()
   const isLeft = ({deal_id}: JournalLine) => !corrected.has(deal_id)
-  const lines = planIssue(wanted.filter(isLeft), before.filter(isLeft), firstOpenDay)
+  const planned = planIssue(wanted.filter(isLeft), before.filter(isLeft), firstOpenDay)
+  const truedUp = listTruedUpLines(stateDb, profile.name)
+  const lines = bringForward(planned, truedUp, findFirstOpenDay(stateDb))
   const terms = withOpening ? bookOpenings(target.terms) : target.terms
   const bridge = bridgeJournal(target.lines, wanted, lines, terms)
-  return composeBatch(target, {lines, handedOut: lines, before, bridge})
+  return composeBatch(target, {lines, handedOut: lines, before: [...before, ...truedUp], bridge})
 }
 
 /** The deals of which anything was issued since a month was closed, such as a true-up: of these it is no longer as it was closed. */
@@ -151,7 +153,9 @@ export function planIssue(
 ): IssuedLine[] {
   const wanted = Map.groupBy(journal, ({entry_id}) => entry_id)
   const known = Map.groupBy(issued, ({entry_id}) => entry_id)
-  const ids = [...new Set([...wanted.keys(), ...known.keys()])]
+  const ids = [...new Set([...wanted.keys(), ...known.keys()])].filter(
+    (id) => wanted.has(id) || known.get(id)?.at(-1)?.event !== DEFERRED,
+  )
   return sortLines(ids.flatMap((id) => planEntry(wanted.get(id) ?? [], known.get(id) ?? [], firstOpenDay)))
 }
 
@@ -164,7 +168,6 @@ function planEntry(
   issued: readonly IssuedLine[],
   firstOpenDay: string,
 ): IssuedLine[] {
-  if (wanted.length === 0 && issued.at(-1)?.event === DEFERRED) return []
   /** By day, how many bookings are lacking; reversals if negative. */
   const lacking = new Map<string, number>()
   const count = ({entry_date}: JournalLine, times: number) => {
@@ -285,7 +288,8 @@ export function planTrueUp(
   const deals = new Set(gone.map(({deal_id}) => deal_id))
   const isOfDeals = ({deal_id}: JournalLine) => deals.has(deal_id)
   const mine = wanted.filter(isOfDeals)
-  const lines = deferReversals(planIssue(mine, issued.filter(isOfDeals), firstOpenDay))
+  const planned = deferReversals(planIssue(mine, issued.filter(isOfDeals), firstOpenDay))
+  const lines = bringForward(planned, issued, firstOpenDay)
   return {
     // Their numbers are in no file, but for those that a netted entry names: whatever reverses one says where it is.
     lines: lines.map((line) => ({...line, memo: `${line.memo}, in a true-up`})),
@@ -300,7 +304,7 @@ export function planTrueUp(
 
 const latest = (one: string, other: string) => (one > other ? one : other)
 
-/** The event of a reversal in a true-up that is dated later than it would be otherwise. It stays where it is. */
+/** The event of a reversal that a true-up dates later than it would be otherwise. It stays there, but see {@link bringForward}. */
 const DEFERRED = 'true-up'
 
 /**
@@ -314,6 +318,31 @@ function deferReversals(lines: readonly IssuedLine[]): IssuedLine[] {
     const day = latest(line.entry_date, seenOn.get(line.deal_id) ?? '')
     return day === line.entry_date ? line : {...line, entry_date: day, event: DEFERRED}
   })
+}
+
+/**
+ * Adds to a plan the deferred reversals of its deals that are dated after what it changes, in whatever month: they come forward to
+ * that day, from which on the books are as the journal says, and not half as they were booked. `issued` has all lines of entries
+ * with a deferred reversal, in the order of issue.
+ */
+function bringForward(
+  plan: readonly IssuedLine[],
+  issued: readonly IssuedLine[],
+  firstOpenDay: string,
+): IssuedLine[] {
+  const planned = new Set(plan.map(({entry_id}) => entry_id))
+  const changedOn = new Map(
+    sortLines(plan)
+      .toReversed()
+      .map((line) => [line.deal_id, line.entry_date]),
+  )
+  const others = issued.filter(({entry_id}) => !planned.has(entry_id))
+  const moved = [...Map.groupBy(others, ({entry_id}) => entry_id).values()].flatMap((own) => {
+    const last = own.at(-1)
+    const day = last?.event === DEFERRED && changedOn.get(last.deal_id)
+    return day ? planEntry([], own, latest(day, firstOpenDay)) : []
+  })
+  return sortLines([...plan, ...moved.map((line) => (isReversal(line) ? {...line, event: DEFERRED} : line))])
 }
 
 /**

@@ -203,3 +203,27 @@ test('a loan that a true-up leaves as it was booked until it was seen again stan
   await say('export xero --period 2026-02', '2026-02-09')
   expect(ends()).toEqual([FUNDED, FUNDED, FUNDED])
 })
+
+test('what is learnt late of a loan that a true-up left as it was booked holds from its day on, in whatever month that is', async () => {
+  books[Symbol.dispose]()
+  books = openBooks()
+  const deals = (loan_amount: number) => ({a: {status: 'funded', loan_amount}})
+  await books.walk('2026-01-05', deals(100))
+  using restored = openBooks(books)
+  await books.walk('2026-02-10', deals(150))
+  for (const month of ['01', '02'])
+    await run(`export xero --period 2026-${month} --with-opening`, '2026-02-11')
+  cpSync(restored.folder.warehouse, books.folder.warehouse)
+  await books.walk('2026-03-03', deals(160))
+  await say('period true-up --issue', '2026-03-04')
+  const exportAll = async () => {
+    await say('export xero --period 2026-03', '2026-03-05')
+    const imported = importBatches(books.folder.exports, 'xero')
+    return ['01-31', '02-15', '02-28', '03-31'].map((day) => balancesOf(imported, `2026-${day}`)['1200'])
+  }
+  expect(await exportAll()).toEqual([100_00n, 150_00n, 150_00n, 160_00n])
+  await books.learnLate('2026-02-20', '2026-03-05', 'a', '90')
+  expect(await exportAll()).toEqual([100_00n, 150_00n, 90_00n, 160_00n])
+  await books.learnLate('2026-01-20', '2026-03-05', 'a', '80')
+  expect(await exportAll()).toEqual([80_00n, 80_00n, 90_00n, 160_00n])
+})

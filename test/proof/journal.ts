@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import {copyFileSync, existsSync} from 'node:fs'
+import {isDeepStrictEqual} from 'node:util'
 import {listIssuedLines, listIssuedMonths} from '../../src/accounting/issued.ts'
 import {type AccountMapping, DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {listClosedPeriods, listPeriodEvents, readPeriodRange} from '../../src/accounting/periods.ts'
-import type {JournalLine} from '../../src/accounting/profiles.ts'
+import type {IssuedLine, JournalLine} from '../../src/accounting/profiles.ts'
 import {closePeriod, remapPeriods, reopenPeriod} from '../../src/books/close-period.ts'
 import {listNotIssued} from '../../src/books/standing.ts'
 import {trueUp} from '../../src/books/true-up.ts'
@@ -158,9 +159,10 @@ async function recover(books: Books, truesUp: boolean, day: string): Promise<voi
   if (truesUp) await trueUp(books.config, {isIssued: true, why: null}, books.at(addDays(day, 1)))
 }
 
-function readActs({folder}: Books) {
+function readStanding({folder}: Books) {
   using stateDb = openStateDb(folder.stateDb)
-  return listPeriodEvents(stateDb)
+  const trueUps = listPeriodEvents(stateDb).filter(({action}) => action === 'true-up').length
+  return {trueUps, issued: listIssuedLines(stateDb, 'xero')}
 }
 
 function readClosed({folder}: Books): string[] {
@@ -192,6 +194,14 @@ async function live({random, add}: Run): Promise<void> {
   const steps = Array.from({length: random.integer(18, 24)}, () => drawStep(random))
   using books = openBooks()
   const requireHeld = watchClosed(books)
+  /** What was issued before each true-up. */
+  const booked: IssuedLine[][] = []
+  const watch = async <T>(act: () => T): Promise<Awaited<T>> => {
+    const before = readStanding(books)
+    const done = await act()
+    if (readStanding(books).trueUps > before.trueUps) booked.push(before.issued)
+    return done
+  }
   let day = FIRST_DAY
   seed(books, 'approved', [])
   await books.walk(day, {a: {status: 'draft'}, b: {status: 'draft'}, c: {status: 'funded'}, late: UNREADABLE})
@@ -199,7 +209,7 @@ async function live({random, add}: Run): Promise<void> {
     if (name === 'walk') day = addDays(day, DAYS_BETWEEN)
     if (day > '2026-03-31') break
     try {
-      const exported = await happen(books, day)
+      const exported = await watch(() => happen(books, day))
       requireHeld(Array.isArray(exported) ? exported : [])
       add(name)
     } catch (error) {
@@ -209,25 +219,33 @@ async function live({random, add}: Run): Promise<void> {
     }
   }
   const today = addDays(day, 2)
-  await trueUp(books.config, {isIssued: true, why: null}, books.at(today))
-  const isTruedUp = readActs(books).some(({action}) => action === 'true-up')
+  await watch(() => trueUp(books.config, {isIssued: true, why: null}, books.at(today)))
   const {first, last} = await readPeriodRange(books.config, books.at(today))
   const months = MONTHS.filter((name) => name >= first && name <= last)
   for (const month of months) requireHeld(await exportTwice(books, month, today))
   await buildRelease(books.config, {}, books.at(today))
   assert.deepEqual(await listNotIssued(books.config, []), [], 'not issued')
-  using stateDb = openStateDb(books.folder.stateDb)
-  const issued = listIssuedLines(stateDb, 'xero')
+  const {issued} = readStanding(books)
   const isOpened = issued.some(({event}) => event === 'opening')
   const all: JournalLine[] = []
   for (const month of months) {
     const lines = await books.readJournal(month, today)
     const journal = lines.filter(({event}) => event !== 'opening' || isOpened)
     all.push(...journal)
-    // A true-up dates what it takes back on the day it was booked, whichever day it is seen.
-    if (!isTruedUp && !readClosed(books).includes(month)) {
-      const lines = importBatches(books.folder.exports, 'xero')
-      assert.deepEqual(balancesOf(lines, `${month}-31`), sumByAccount(all), `end of ${month}`)
+    if (!readClosed(books).includes(month)) {
+      const upTo = (lines: readonly JournalLine[]) =>
+        lines.filter(({entry_date}) => entry_date <= `${month}-31`)
+      const handedOut = importBatches(books.folder.exports, 'xero')
+      assert.deepEqual(balancesOf(handedOut, `${month}-31`), sumByAccount(upTo(issued)), `end of ${month}`)
+      // What a true-up takes back may stand until its deal is booked again.
+      for (const [deal, own] of Map.groupBy(issued, ({deal_id}) => deal_id)) {
+        const isAs = (lines: readonly JournalLine[]) =>
+          isDeepStrictEqual(
+            balancesByDeal(upTo(own)),
+            balancesByDeal(upTo(lines).filter(({deal_id}) => deal_id === deal)),
+          )
+        assert.ok([all, ...booked].some(isAs), `end of ${month} of ${deal}`)
+      }
       add('open months ended')
     }
     const ofMonth = issued.filter(({period}) => period === month)
