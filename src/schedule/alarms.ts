@@ -90,7 +90,11 @@ export function readConditions(stateDb: StateDb, watched: Watched, now: number):
 
 const ok = (name: string, title: string, words: string): Condition => ({name, state: 'ok', title, words})
 
-const faulty = (name: string, title: string, {code, message}: LoantapeError): Condition => ({
+const faulty = (
+  name: string,
+  title: string,
+  {code, message}: Pick<LoantapeError, 'code' | 'message'>,
+): Condition => ({
   name,
   state: code,
   title: `${title} [${code}]`,
@@ -109,11 +113,22 @@ const FAILURES: Record<string, string> = {
   8: 'was stopped by a guard',
 }
 
+const because = z.object({code: z.string(), message: z.string()}).optional()
+const batch = z.object({profile: z.string(), period: z.string().optional(), because})
+const exportsSummary = z.object({steps: z.array(z.object({result: z.array(batch).catch([])}))})
+
 function describeJob(stateDb: StateDb, run: JobRun): Condition {
   const name = `job ${run.job}`
   const origin = run.slot === null ? (run.reason ?? 'started by hand') : `due ${run.slot}`
   const which = `Run ${run.job_run_id} of job ${run.job}, ${origin}`
-  if (run.exit_code === 0) return ok(name, `job ${run.job} is done`, `${which}, ended ${run.ended_at}.`)
+  if (run.exit_code === 0) {
+    const results = summaryOf(run, exportsSummary)?.steps.flatMap(({result}) => result) ?? []
+    const {profile, period, because} = results.find((batch) => batch.because) ?? {}
+    if (!because) return ok(name, `job ${run.job} is done`, `${which}, ended ${run.ended_at}.`)
+    const {words, ...left} = faulty(name, `Job ${run.job} could not issue ${period} to ${profile}`, because)
+    const next = `The next export makes up for it; \`loantape run ${run.job}\` ends this alarm.`
+    return {...left, words: `${which}: ${words}\n${next}`, since: run.ended_at}
+  }
   const later = findRunSince(stateDb, run)
   if (later?.exit_code === 0) {
     const words = `${which}, failed; run ${later.run_id} has since done that step. The steps after it run at the next slot of the job.`

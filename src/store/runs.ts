@@ -195,7 +195,7 @@ export const findLastSuccess = (stateDb: StateDb, command: string) =>
   findLastRun(stateDb, command, 'exit_code = 0')
 
 /** Undefined if it does not fit the schema. */
-export const summaryOf = <T>(run: Run | undefined, schema: z.ZodType<T>): T | undefined =>
+export const summaryOf = <T>(run: Pick<Run, 'summary'> | undefined, schema: z.ZodType<T>): T | undefined =>
   schema.safeParse(JSON.parse(run?.summary ?? 'null')).data
 
 /**
