@@ -18,7 +18,7 @@ import {
   readRelease,
   unlessDamaged,
 } from '../store/release.ts'
-import {countRows, fillIn, readQuery} from '../store/sql.ts'
+import {countRows, readQuery} from '../store/sql.ts'
 import {schemasOf} from './build-models.ts'
 
 type LastBuild = z.output<typeof lastBuildSchema>
@@ -133,7 +133,7 @@ function countsNew(row: string, before: Moment, now: Moment): string {
  * after everything that counted then.
  */
 async function doWalksFollow(db: Database, before: Moment, now: Moment): Promise<boolean> {
-  const sql = fillIn(readQuery('walks_follow'), {
+  const sql = readQuery('walks_follow', {
     version_counted: counts('version', before),
     record_counted: counts('record', before),
     walk_is_new: countsNew('walk', before, now),

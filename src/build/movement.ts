@@ -2,7 +2,7 @@ import {statSync} from 'node:fs'
 import {z} from 'zod'
 import {type Database, openDatabase, type Queries, quoteLiteral, threadsFor} from '../store/database.ts'
 import type {Release} from '../store/release.ts'
-import {fillIn, readQuery} from '../store/sql.ts'
+import {readQuery} from '../store/sql.ts'
 
 const NAMED = 12
 
@@ -26,7 +26,7 @@ export interface Which {
 const LARGEST_FIRST = 'greatest(abs(open), abs(funded), abs(pipeline)) desc, deal_id'
 
 const fillMoved = (moves: string, which: Which) =>
-  fillIn(readQuery('moved'), {
+  readQuery('moved', {
     moves,
     largest_first: LARGEST_FIRST,
     beyond: 0,
@@ -79,7 +79,7 @@ async function readStandings(
   after: Release,
   {condition = 'true', deals = 'temp.moved_between'}: {condition?: string | undefined; deals?: string} = {},
 ): Promise<void> {
-  const select = fillIn(readQuery('deals_of_release'), {condition})
+  const select = readQuery('deals_of_release', {condition})
   // One release after the other, since conditions name `release` and `kept`.
   const open = ({database, work}: Release) =>
     db.run(
@@ -94,7 +94,7 @@ async function readStandings(
     `create temp view deals_after as ${select};
      attach ${quoteLiteral(before.database)} as before (read_only);
      create temp table moved_between as ${readQuery('moved_between')};
-     create temp table corrected as ${fillIn(readQuery('corrected'), {...then, deals, is_later: isLater})}`,
+     create temp table corrected as ${readQuery('corrected', {...then, deals, is_later: isLater})}`,
   )
 }
 

@@ -9,7 +9,7 @@ import {newError} from '../core/errors.ts'
 import type {BuildPlan, Check, Model, ModelSource, Moment, Seed} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {quoteName} from '../store/database.ts'
-import {fillIn, readQuery, SQL_DIR} from '../store/sql.ts'
+import {readQuery, SQL_DIR} from '../store/sql.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {markChecks} from './build-models.ts'
 import {readChecks} from './checks.ts'
@@ -149,7 +149,7 @@ function createMappedModels(fields: readonly KnownField[]): {models: Model[]; ch
     latest: list((column) => `latest.${column}`, ',\n  '),
   }
   const models = MAPPED_TABLES.map((name) => {
-    const text = fillIn(readQuery(name.replace('core.', '')), parts)
+    const text = readQuery(name.replace('core.', ''), parts)
     return parseModel({schema: 'core', name, file: FILE, text})
   })
   const check: Check = {

@@ -9,7 +9,7 @@ import {isObject, parseJson} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {openRelease, requireRelease} from '../store/release.ts'
-import {fillIn, readQuery} from '../store/sql.ts'
+import {readQuery} from '../store/sql.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {type NumberedLine, sliceRecord, targetOf, textOf} from '../store/tape.ts'
 import {requireReadKey} from '../store/tape-key.ts'
@@ -148,7 +148,7 @@ async function readVersions({dataDir}: Config, dealId: string, {field, asOf}: As
     throw newError('UNKNOWN_NAME', `Field '${field}' in --field: ${expectOneOf(field, names)}.`)
   }
   await using db = await openHistory(dataFolderAt(dataDir))
-  const sql = fillIn(readQuery('versions_of_deal'), {field: field ?? 'null'})
+  const sql = readQuery('versions_of_deal', {field: field ?? 'null'})
   const versions = await db.all(versionRow, sql, [dealId, asOf ?? '9999-12-31'])
   if (versions.length > 0) return versions
   throw newError(

@@ -4,7 +4,7 @@ import {newError} from '../core/errors.ts'
 import type {Moment} from '../core/types.ts'
 import {type Database, quoteLiteral} from './database.ts'
 import {type ReleaseManifest, type SourceBridge, sourceBridgeSchema} from './release.ts'
-import {fillIn, readQuery} from './sql.ts'
+import {readQuery} from './sql.ts'
 
 /**
  * `asOf` defaults to the latest business date; none later than `today` is built. `knownAt` defaults to the last apply that
@@ -39,7 +39,7 @@ function findLastTold(db: Database, asOf: string): Promise<string> {
   const versions = STREAMS.map(
     ({name}) => `select recorded_at, business_date from history.raw.${name}_version`,
   )
-  const sql = fillIn(readQuery('last_told'), {versions: versions.join(' union all ')})
+  const sql = readQuery('last_told', {versions: versions.join(' union all ')})
   return db.value(z.string(), sql, [asOf])
 }
 

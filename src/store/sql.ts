@@ -29,10 +29,9 @@ export function splitHeader(text: string): {header: string[]; sql: string} {
   return {header: end === -1 ? lines : lines.slice(0, end), sql: text.replace(/;\s*$/, '\n')}
 }
 
-/** A query of the program itself. */
-export function readQuery(name: string): string {
-  return readFileSync(join(SQL_DIR, 'queries', `${name}.sql`), 'utf8')
-}
+/** A query of the program itself, with `values` in place of names in braces. */
+export const readQuery = (name: string, values: Readonly<Record<string, unknown>> = {}): string =>
+  fillIn(readFileSync(join(SQL_DIR, 'queries', `${name}.sql`), 'utf8'), values)
 
 /** Unknown names stay. */
 export function fillIn(text: string, values: Readonly<Record<string, unknown>>): string {
