@@ -32,7 +32,7 @@ test('each way of a month is a share that leads to its deals, above their number
   await lab.walk('2026-03-02T23:30:00-05:00', {accept: ['growth', 'shrink', 'change']})
   await lab.sync('2026-03-03T23:30:00-05:00')
   await using side = await serveLab(lab)
-  const [, section = ''] = /<h2 id="what-became.*?>(.*?)<h2 /s.exec(await side.read('/pipeline')) ?? []
+  const [, section = ''] = /<h2 id="transitions">(.*?)<h2 /s.exec(await side.read('/pipeline')) ?? []
   expect(section.match(/<table>/g)).toHaveLength(1)
   expect(textOf(section)).toContain(
     `From draft underwriting funded (gone)

@@ -50,8 +50,7 @@ test('the pages of months show the last ones, and lead to all', async () => {
   expect(await side.read('/books')).toContain('href="/books?months=all"')
   expect(await listPeriods('/books?months=all')).toHaveLength(121)
   expect((await side.readText('/books?months=all')).match(/ann, close/g)).toHaveLength(119)
-  const [, seen] =
-    /How much of it is funded (.*?)(?: How fast|$)/.exec(await side.readText('/pipeline')) ?? []
+  const [, seen] = /Pull-through What (.*?)(?: Funding curve|$)/.exec(await side.readText('/pipeline')) ?? []
   expect(seen?.match(/\b20\d\d-\d\d /g)).toHaveLength(24)
 })
 

@@ -225,7 +225,7 @@ test.each(['part=funded', 'status=funded', 'amount_from=300000'])(
 
 test('the funded share of a month that began before the first walk is shown as unknown, not as nothing', async () => {
   expect(await side.readText('/pipeline')).toMatch(
-    /How much of it is funded .*? 2026-03 so far \d+ \d+ unknown \d+ unknown \d+ unknown /,
+    /Pull-through .*? 2026-03 so far \d+ \d+ unknown \d+ unknown \d+ unknown /,
   )
 })
 
@@ -478,7 +478,7 @@ test.each([
   [`/?against=${encodeURIComponent(`2026-03-02' or 1=1`)}`, 'Compared with'],
   [`/portfolio?by=${encodeURIComponent(`x' or 1=1`)}&show=deal_id`, 'Month by month'],
   ['/portfolio?by=%00&show=%00', 'Month by month'],
-  ['/pipeline?month=%00', 'What became of'],
+  ['/pipeline?month=%00', 'Transitions'],
   [`/sql?q=${encodeURIComponent('drop table core.deal')}`, 'refused'],
 ])('%s does no harm', async (path, shown) => {
   const text = await side.read(path)
