@@ -153,11 +153,11 @@ function contentOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
     return html`${lines.data.map(({text, href}) => html`<div>${linked(text, linkTo(href ?? ''))}</div>`)}`
   const text = formatValue(column, value)
   if (value === null || (isNumeric(column) && Number(value) === 0)) return text
-  if (isInstant(column, text)) return instant(text)
   const [address, tone] = [column.beside(row, 'href'), column.beside(row, 'tone')]
   const isDeal = column.name === 'deal_id' && address === undefined
   const href = linkTo(isDeal ? addressOfDeal(text) : (address ?? ''))
-  const write = {name: words, prose}[meaningOf(column) as string] ?? String
+  const meant = isInstant(column, text) ? 'instant' : meaningOf(column)
+  const write = {instant, name: words, prose}[meant as string] ?? String
   const shown = isDeal
     ? html`<code>${text}</code>`
     : typeof value === 'string' && / → |\n/.test(value)

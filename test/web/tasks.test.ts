@@ -53,7 +53,7 @@ test('a head of credit finds the deal that moved the book most in a week, and th
   expect(open).toMatch(/^[+−–]/)
   await click(moved.getByRole('link').first())
   expect(await page.locator('.lead').textContent()).toBe(id)
-  await click(page.getByRole('link', {name: 'The records as they were received'}))
+  await click(page.locator('h2:has-text("What happened") ~ .scroll').first().getByRole('link').first())
   expect(await page.locator('pre').last().textContent()).toContain(`"id":"${id}"`)
   leave()
 })
