@@ -1,13 +1,11 @@
 import {DatabaseSync} from 'node:sqlite'
 import {Graph, layout} from '@dagrejs/dagre'
-import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {type Checking, findLastChecking} from '../build/checks.ts'
 import {compileModels} from '../build/compile.ts'
 import {readSources} from '../build/sources.ts'
 import type {Config} from '../core/config.ts'
 import {GENERATOR} from '../core/process.ts'
 import type {BuildPlan, Check, Model, Seed} from '../core/types.ts'
-import {PROFILE_NAMES} from '../export/table-files.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {findCurrentRelease, type ReleaseManifest} from '../store/release.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
@@ -100,14 +98,6 @@ function findResult({name, severity}: Check, checking: Checking | undefined) {
   return {failures, ids, result: checking ? found : 'unknown', is_tag: name.includes('(')}
 }
 
-const JOURNAL_TABLES = ['accounting.journal_line', 'accounting.opening_line']
-
-/** Table profiles export every published table; journals are made from two. */
-function listProfiles({name, kind}: Table): string[] {
-  if (kind !== 'model') return []
-  return PROFILE_NAMES.filter((profile) => !JOURNAL_NAMES.includes(profile) || JOURNAL_TABLES.includes(name))
-}
-
 const CHARACTER_WIDTH = 7.3
 const NODE_HEIGHT = 24
 
@@ -159,7 +149,6 @@ function renderTable(entry: Table, dictionary: Dictionary): Html {
   const {name, kind, description} = entry
   const {plan, checks} = dictionary
   const built = builtOf(entry, dictionary)
-  const profiles = listProfiles(entry)
   const prefix = `${name} `
   const own = checks.filter((check) => check.name.startsWith(prefix))
   const others = checks.filter((check) => !check.is_tag && plan.checkReads.get(check.name)?.includes(name))
@@ -168,7 +157,6 @@ function renderTable(entry: Table, dictionary: Dictionary): Html {
     built && html`built in <b>${count(built.duration_ms)} ms</b>`,
     kind === 'work' && 'built for others, not released',
     kind === 'seed' && 'reference data',
-    profiles.length > 0 && html`exported as <b>${profiles.join(', ')}</b>`,
   ]
   return html`<section class="entry" id="${name}">
 <h3 class="mono">${name}</h3>
