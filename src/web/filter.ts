@@ -142,22 +142,23 @@ export function parseFilter(query: URLSearchParams): Filter {
 /** One end of a range. */
 const isBound = (name: string) => kindOf(name) && name !== 'part' && DIMENSIONS[name]?.is_of !== undefined
 
-export function findFault(
-  {values, reads}: Filter,
-  mayRead: (table: string) => boolean = () => true,
-): string | undefined {
+/** `names` are the parameters without which there is no fault, or another one. */
+export function findFault({values, reads}: Filter, mayRead: (table: string) => boolean = () => true) {
+  const wrong = (problem: string, ...names: string[]) => ({problem, names})
   const hidden = reads.find((table) => !mayRead(table))
-  if (hidden !== undefined) return `Its filter reads table '${hidden}', which is not for viewers.`
+  if (hidden !== undefined)
+    return wrong(`Its filter reads table '${hidden}', which is not for viewers.`, ...values.keys())
   // The engine stops reading a statement at a NUL byte.
   const cut = [...values].find(([, value]) => value.includes('\0'))
-  if (cut) return `${titleOf(cut[0])}: a NUL character, expected text.`
+  if (cut) return wrong(`${titleOf(cut[0])}: a NUL character, expected text.`, cut[0])
   for (const [name, value] of values) {
     const kind = kindOf(name)
     if (!kind) continue
-    if (!kind.has(value)) return `${titleOf(name)} '${value}': expected ${kind.expected}.`
+    if (!kind.has(value)) return wrong(`${titleOf(name)} '${value}': expected ${kind.expected}.`, name)
     const all = name === 'part' ? [value] : values.getAll(name)
-    if (all.length > 1) return `${titleOf(name)} '${all.join("', '")}': expected one.`
+    if (all.length > 1) return wrong(`${titleOf(name)} '${all.join("', '")}': expected one.`, name)
   }
+  return undefined
 }
 
 export function addressOf(

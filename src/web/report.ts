@@ -40,7 +40,7 @@ function openReport(release: Release, config: Config, page?: string, forViewers 
   const only = forViewers ? config.viewerTables : undefined
   const mayRead = (table: string) => isForViewers(table, only)
   const fault = findFault(filter, mayRead)
-  if (fault !== undefined) throw newError('USAGE', fault)
+  if (fault !== undefined) throw newError('USAGE', fault.problem)
   const clock = CLOCKS.find((key) => filter.values.has(key))
   if (clock !== undefined)
     throw newError('USAGE', `Parameter '${clock}': expected none; --as-of names the release of the page.`)

@@ -244,7 +244,7 @@ function readFilterForm(form: URLSearchParams, filter: Filter): Given {
   // The form shows it with spaces again.
   const name = (form.get('save_as') ?? '').trim().replaceAll(/ +/g, '_')
   const fault = findFault(filter)
-  if (fault !== undefined) return fault.replace(/\.$/, '')
+  if (fault !== undefined) return fault.problem.replace(/\.$/, '')
   if (!NAME.test(name) || filter.condition === undefined) return `expected a choice of deals, and ${A_NAME}`
   // A saved filter applies to whatever day is shown.
   const text = String(without(filter.values, CLOCKS))

@@ -15,6 +15,7 @@ import type {LinkTo} from './cells.ts'
 import {sendData} from './data-api.ts'
 import {count, instant} from './figures.ts'
 import {
+  addressOf,
   findFault,
   hidden,
   isMoving,
@@ -141,7 +142,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
         const text = `${titleOf(name)}: ${what}`
         const others = without(query, [name])
         for (const other of values) if (!removed.includes(other)) others.append(name, other)
-        return html`<a href="${[path, String(others)].filter(Boolean).join('?')}" aria-label="Remove filter ${text}">${text}</a> `
+        return html`<a href="${addressOf(path, NO_FILTER, others)}" aria-label="Remove filter ${text}">${text}</a> `
       })
     })
     const subject = html`<ul class="facts">${
@@ -179,7 +180,7 @@ ${choice}`
     const {caller, gone} = request
     const {only, network, mayRead} = caller
     const fault = findFault(asked, mayRead)
-    const refusal = fault !== undefined && {status: asked.reads.every(mayRead) ? 400 : 403, fault}
+    const refusal = fault && {status: asked.reads.every(mayRead) ? 400 : 403, ...fault}
     const given = refusal ? NO_FILTER : asked
     const filter = isOfAllDeals(request) ? ofAllDeals(given) : given
     const overview = readOverview(tools, world)
@@ -227,7 +228,8 @@ ${choice}`
       const here = request.url.split('?')[0] ?? '/'
       const answer = async (): Promise<Page> => {
         if (!refusal) return (await make(opened, idOf(request))) ?? NOTHING_THERE
-        const body = html`<p class="notice"><b class="failed">${refusal.fault}</b> <a href="${here}">The page without it</a></p>`
+        const others = addressOf(here, NO_FILTER, without(opened.query, refusal.names))
+        const body = html`<p class="notice"><b class="failed">${refusal.problem}</b> <a href="${others}">The page without it</a></p>`
         return {status: refusal.status, title: 'Not shown', body}
       }
       const page = await answer().catch(describeFailure)
@@ -259,7 +261,7 @@ ${choice}`
   addSaved(server, tools, world)
   server.get('/data/:id', async (request, reply) => {
     const {view, refusal, overview} = open(reply)
-    if (refusal) return refuse(reply, refusal.status, refusal.fault)
+    if (refusal) return refuse(reply, refusal.status, refusal.problem)
     if (view) return await sendData(view, idOf(request), reply)
     if (overview.damage) return refuse(reply, 503, overview.damage.message)
     if (!overview.release) return refuse(reply, 503, 'There is no release yet.')

@@ -444,6 +444,10 @@ test('an invalid day, moment, part, range or text in an address is named, on pag
       expect((await answer.text()).replaceAll('&#39;', "'")).toContain(said)
     }
   }
+  for (const wrong of ['amount_from=many', 'amount_to=1&amount_to=2'])
+    expect(await side.read(`/deals?state=TX&${wrong}`)).toContain(
+      'href="/deals?state=TX">The page without it',
+    )
   expect((await side.get('/?known_at=2026-03-04T12:00')).status).toBe(200)
   expect((await side.get('/behind/moved?against=2026-03-01')).status, 'no day that was walked').toBe(404)
 })
