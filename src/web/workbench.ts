@@ -154,7 +154,7 @@ ${chips.length > 0 && html`<p class="chips">${chips}</p>`}${
 }${
   release &&
   isMoving(filter) &&
-  html`<p class="muted small">Deals that are so as of ${release.as_of}. A change compares them with those that were so before; charts, durations and rates follow the same deals through time.</p>`
+  html`<p class="muted small">Deals that meet the filter as of ${release.as_of}. Changes compare them with the deals that met it before; charts, durations and rates follow the same deals through time.</p>`
 }
 ${choice}`
     return renderWorkbench({

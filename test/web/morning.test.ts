@@ -104,7 +104,9 @@ test('the second of two walks on the first day is compared, deal by deal, with w
 
   // A filter applies to both releases.
   const ofPipeline = await side.readText('/?part=pipeline')
-  expect(ofPipeline).toMatch(/Deals that are so as of \S+\. A change compares them with those that were so/)
+  expect(ofPipeline).toMatch(
+    /Deals that meet the filter as of \S+\. Changes compare them with the deals that met it/,
+  )
   expect(ofPipeline).toContain('deal_000032 −$350,000.00 – −$350,000.00 gone from draft')
   expect(ofPipeline).toMatch(/All −\$299,800\.00 – −\$299,800\.00/)
 
