@@ -65,7 +65,7 @@ export type Shape = keyof typeof RENDERERS
 /** A mail shows these as tables. */
 export const DRAWN = ['line', 'area', 'bar', 'waterfall', 'map'] as const
 
-export const SHAPES = Object.keys(RENDERERS) as Shape[]
+const SHAPES = Object.keys(RENDERERS) as Shape[]
 
 export const shapeNamed = (name: string | null) => SHAPES.find((one) => one === name) ?? 'table'
 

@@ -262,6 +262,19 @@ ${hidden([['remove', name], ...others])}
 export const hidden = (parameters: Iterable<[name: string, value: string]>): Html =>
   html`${[...parameters].map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}`
 
+/** A form for some parameters that keeps the others. */
+export function renderFields(
+  query: URLSearchParams,
+  fields: readonly (readonly [name: string, label: string, type?: string, value?: string])[],
+): Html | false {
+  const names = fields.map(([name]) => name)
+  return (
+    names.length > 0 &&
+    html`<form class="against" autocomplete="off">${hidden(without(query, names))}
+${fields.map(([name, label, type = 'text', value]) => html`<label>${label} <input type="${type}" name="${name}" value="${value ?? query.get(name)}"></label> `)}<button>Show</button></form>`
+  )
+}
+
 /** Leads to the first page of a list. */
 export const without = (query: URLSearchParams, names: readonly string[]) =>
   new URLSearchParams([...query].filter(([name]) => name !== 'page' && !names.includes(name)))

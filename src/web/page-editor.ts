@@ -13,6 +13,7 @@ import {addressOf} from './filter.ts'
 import {html} from './html.ts'
 import {formOf} from './http-server.ts'
 import {A_NAME, beginPage, listPages, NAME, viewPage, viewState} from './pages.ts'
+import {paramsOf} from './sql.ts'
 import type {AskingView, Page} from './view.ts'
 
 function writePage(sql: string, form: URLSearchParams): string {
@@ -83,7 +84,7 @@ export async function viewEditor(
     else
       try {
         savePage(stateDb, {name, path, text: `${given.trimEnd()}\n`, who}, now)
-        return {title: name, body: html``, leadsTo: addressOf(`/pages/${name}`, filter)}
+        return {title: name, body: html``, leadsTo: addressOf(`/pages/${name}`, filter, paramsOf(form))}
       } catch (error) {
         problem = `Page '${path}': ${explainError(error).problem}`
       }

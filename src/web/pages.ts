@@ -15,9 +15,17 @@ import type {StateDb} from '../store/state-db.ts'
 import {DRAWN, parseAsked, readOptions, renderAction, renderBlock, underHeading} from './blocks.ts'
 import {type Block, isDollars, isNumeric, objectsOf, renderMeant, withDays} from './cells.ts'
 import {type DayNote, dayNote, isOfTime} from './chart.ts'
-import {renderDownloads} from './downloads.ts'
-import {capitalised, count, linked, pageOf} from './figures.ts'
-import {addressOf, addressOfPart, hidden, ofAllDeals, parseAddress, parseFilter, without} from './filter.ts'
+import {listParams, renderDownloads} from './downloads.ts'
+import {capitalised, count, linked, pageOf, words} from './figures.ts'
+import {
+  addressOf,
+  addressOfPart,
+  ofAllDeals,
+  parseAddress,
+  parseFilter,
+  renderFields,
+  without,
+} from './filter.ts'
 import {Html, html} from './html.ts'
 import {queriesOf} from './reader.ts'
 import type {AskingView, Page, View} from './view.ts'
@@ -222,15 +230,18 @@ export async function viewPage(
   if (mayAct === false && !isForAll(page))
     return file?.isOwn ? await viewPage(name, {...view, pageDirs: []}, {params}) : undefined
   const isTold = (key: string) => Object.hasOwn(params, key) || (!file?.isOwn && TOLD.includes(key))
-  const asked = [...view.query].filter(([key]) => !isTold(key))
+  const hasFields = file?.isOwn && text === undefined && within.length === 0 && NAME.test(name)
+  // An empty field is null, as on the page of SQL.
+  const asked = [...view.query].filter(([key, value]) => !isTold(key) && !(hasFields && value === ''))
   const given = {...Object.fromEntries(asked), ...textsOf(params)}
   const around = {params: given, within: [...within, name]}
   if (!ask || (!file?.isOwn && !isAmongOwn)) return await renderPageText(page, view, around)
   const shown = await renderPageText(page, {...view, ask}, {...around, isAmongOwn: true})
-  const isWhole = text === undefined && within.length === 0 && NAME.test(name)
-  if (!shown || !mayAct || !file?.isOwn || !isWhole) return shown
+  if (!shown || !hasFields) return shown
+  const asking = (shown.fields ?? []).filter((key) => !isTold(key) && !TOLD.includes(key))
+  const fields = asking.map((key) => [key, words(key)] as const)
   const edit = html`<p class="small"><a href="${addressOf('/edit', filter, {name})}">Edit this page</a></p>`
-  return {...shown, body: html`${shown.body}\n${edit}`}
+  return {...shown, body: html`${renderFields(view.query, fields)}\n${shown.body}\n${mayAct && edit}`}
 }
 
 /** Renders a shipped page over the state database. */
@@ -294,6 +305,7 @@ async function renderPageText(
   const tokens = marked.lexer(page.markdown)
   const heading = tokens.find((token) => token.type === 'heading' && token.depth === 1)
   const answers = new Map<Token, Html>()
+  const [fields, offered] = [new Set<string>(), new Set<string>()]
   let {line} = page
   const tell = (problem: string, at = 0) => {
     const words = wordProblem(name, line + at, problem)
@@ -325,6 +337,8 @@ async function renderPageText(
       const [, part, asked = ''] = (type === 'code' && /^page\s+(\S+)(.*)$/.exec(lang)) || []
       if (part !== undefined) answers.set(token, await hold(part, asked))
       if (type === 'code' && /^sql\b/i.test(lang)) {
+        const named = listParams((token as Tokens.Code).text)
+        for (const param of named) (/^sql\s+choices\b/i.test(lang) ? offered : fields).add(param)
         const answer = await answerBlock(token as Tokens.Code, {params, tell, shown}, view)
         if (answer === undefined) return false
         answers.set(token, answer)
@@ -356,7 +370,8 @@ async function renderPageText(
       },
     },
   })
-  return {...shown, body: html`<div class="written">${new Html(marked.parser(tokens))}</div>`}
+  const body = html`<div class="written">${new Html(marked.parser(tokens))}</div>`
+  return {...shown, body, fields: [...fields].filter((param) => !offered.has(param))}
 }
 
 /** Keeps the filter; narrows `part` in the address to what it allows. Undefined if the viewer may not open the page. */
@@ -469,13 +484,14 @@ function addressWith(query: URLSearchParams, name: string, value: string): strin
 
 /** Dragging over a chart does the same. */
 function renderRange(query: URLSearchParams, name: string, isWorthIt: boolean): Html | false {
-  const ends = [`${name}_from`, `${name}_to`] as const
-  const [from, to] = ends.map((end) => query.get(end))
-  const kept = without(query, ends)
-  const isChosen = Boolean(from || to)
-  if (!isWorthIt && !isChosen) return false
-  return html`<form class="against" autocomplete="off">${hidden(kept)}
-<label>Days from <input type="date" name="${ends[0]}" value="${from}"></label> <label>to <input type="date" name="${ends[1]}" value="${to}"></label> <button>Show</button>${isChosen && html` <a href="?${String(kept)}">All days</a>`}</form>`
+  const [from, to] = [`${name}_from`, `${name}_to`] as const
+  const isChosen = Boolean(query.get(from) || query.get(to))
+  const fields = [
+    [from, 'Days from', 'date'],
+    [to, 'to', 'date'],
+  ] as const
+  const all = isChosen && html` <a href="?${String(without(query, [from, to]))}">All days</a>`
+  return (isWorthIt || isChosen) && html`${renderFields(query, fields)}${all}`
 }
 
 /** A list may have become shorter since somebody saw its last page. */

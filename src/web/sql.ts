@@ -9,9 +9,9 @@ import type {World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {quoteName, trimStatement} from '../store/database.ts'
 import {isFile, readWritten, writeFileAtomically} from '../store/files.ts'
-import {readTables} from '../store/sql.ts'
+import {readQuery, readTables} from '../store/sql.ts'
 import {noteDone} from './actions.ts'
-import {renderBlock, SHAPES, type Shape, shapeNamed} from './blocks.ts'
+import {DRAWN, renderBlock, type Shape, shapeNamed} from './blocks.ts'
 import {type Block, isNumeric, renderExact, withDays} from './cells.ts'
 import {fillIn, listParams} from './downloads.ts'
 import {count, instant, LONGEST_ADDRESS, linked} from './figures.ts'
@@ -46,16 +46,7 @@ function keepQuery({stateDb, person, overview}: AskingView, sql: string): string
   const keep = () => {
     stateDb.run(`delete from page_action where command = 'sql' and who = ? and words = ?`, [person, sql])
     noteDone(stateDb, {who: person, command: 'sql', words: sql}, overview.now)
-    stateDb.run(
-      `delete from page_action where action_id in (
-         select action_id from (
-           select action_id, row_number() over (partition by who order by action_id desc) as place,
-             row_number() over (order by action_id desc) as place_of_all
-           from page_action where command = 'sql'
-         ) where place > ? or place_of_all > ?
-       )`,
-      [KEPT.each, KEPT.all],
-    )
+    stateDb.run(readQuery('forget_queries'), [KEPT.each, KEPT.all])
   }
   try {
     // No waiting for another writer: it would block all answers.
@@ -79,7 +70,7 @@ function renderKept({stateDb, person, filter}: AskingView): Html | false {
 /** Values of parameters, as the fields below a query send them. An empty one is null. */
 const listGiven = (query: URLSearchParams) =>
   [...query].filter(([name, value]) => name.startsWith('$') && value !== '')
-const paramsOf = (query: URLSearchParams) =>
+export const paramsOf = (query: URLSearchParams) =>
   Object.fromEntries(listGiven(query).map(([name, value]) => [name.slice(1), value]))
 
 type Columns = Block['columns']
@@ -118,16 +109,19 @@ async function askSql({askAsPerson, query}: AskingView, sql: string, pivot: Pivo
     return {sql: text, download: text, columns, rows: rows.slice(0, most), isCut: rows.length > most}
   }
   const bare = trimStatement(sql)
-  const asked = await ask(pivot ? `describe (${bare}\n)` : sql, MOST).catch(explainError)
-  if (asked instanceof Error) return {columns: [], shown: asked}
-  if (!pivot) return {columns: asked.columns, shown: asked}
-  const columns = asked.rows.map(([name, type]) => ({name: String(name), type: String(type)}))
-  const cells = await ask(writePivot(bare, pivot, columns, true), MOST_CELLS).catch(explainError)
-  if (cells instanceof Error) return {columns, shown: cells}
-  // The engine renames the second of two equal column names.
-  const named = namesOf(pivot).map((name, index) => ({name, type: cells.columns[index]?.type ?? ''}))
-  const download = writePivot(bare, pivot, columns, false)
-  return {columns, shown: {...cells, columns: named, asNamed: 3, download}}
+  let columns: Columns = []
+  try {
+    const asked = await ask(pivot ? `describe (${bare}\n)` : sql, MOST)
+    if (!pivot) return {columns: asked.columns, answer: asked, failure: undefined}
+    columns = asked.rows.map(([name, type]) => ({name: String(name), type: String(type)}))
+    const cells = await ask(writePivot(bare, pivot, columns, true), MOST_CELLS)
+    // The engine renames the second of two equal column names.
+    const named = namesOf(pivot).map((name, index) => ({name, type: cells.columns[index]?.type ?? ''}))
+    const download = writePivot(bare, pivot, columns, false)
+    return {columns, answer: {...cells, columns: named, asNamed: 3, download}, failure: undefined}
+  } catch (error) {
+    return {columns, answer: undefined, failure: explainError(error).message}
+  }
 }
 
 function renderPivot(
@@ -156,44 +150,31 @@ export async function viewSql(view: AskingView): Promise<Page | undefined> {
   const pivot = readPivot(query)
   const shape = shapeNamed(query.get('as'))
   const isOnlyShown = !mayRun && query.has('q')
-  const {columns, shown} = sql === '' || isOnlyShown ? NOTHING_ASKED : await askSql(view, sql, pivot)
-  const notKept = shown && keepQuery(view, sql)
-  const failure = shown instanceof Error ? shown.message : undefined
+  const isAsked = sql !== '' && !isOnlyShown
+  const {columns = [], answer, failure} = (isAsked && (await askSql(view, sql, pivot))) || {}
+  const notKept = isAsked && keepQuery(view, sql)
   const names = listNamed(folder.queries, '.sql')
+  const as = pivot && shape === 'table' ? 'matrix' : shape
+  const linkTo = linkOf(view)
   const body = html`${isOnlyShown && html`<p class="notice">This query came with an address from outside the workbench and has not been run. Read it, then press Run.</p>`}${names.length > 0 && html`<p class="choices">Saved: ${names.map((name) => html`<a href="${addressOf('/sql', filter, {saved: name})}"${name === saved && html` aria-current="page"`}>${name.replaceAll('_', ' ')}</a> `)}</p>`}${mayAct && saved !== null && renderRemoval('/sql/queries', saved, [...filter.values, ['path', '/sql']])}
-${await renderForm(view, sql, {shape, failure: pivot ? undefined : failure, pivot: isOnlyShown && pivot})}${notKept && html`<p class="notice">The query is not kept: ${notKept}</p>`}${renderKept(view)}${
-  columns.length > 0 && renderPivot(view, sql, columns, pivot)
-}${
-  shown instanceof Error
-    ? html`<pre class="failed" tabindex="0">${failure}</pre>`
-    : shown && renderAnswer(view, shown, pivot && shape === 'table' ? 'matrix' : shape)
+${await renderForm(view, sql, {shape, failure: pivot ? undefined : failure, pivot: isOnlyShown && pivot})}${notKept && html`<p class="notice">The query is not kept: ${notKept}</p>`}
+<div class="beside">${columns.length > 0 && renderPivot(view, sql, columns, pivot)}${answer && mayAct && renderSaving(view, answer.sql, as)}${renderKept(view)}</div>
+${failure !== undefined && html`<pre class="failed" tabindex="0">${failure}</pre>`}${
+  answer &&
+  html`<p class="downloads">${answer.isCut ? `The first ${count(answer.rows.length)} rows.` : `${quantity(answer.rows.length, 'row')}.`} Download ${answer.download === answer.sql ? 'all' : 'the cells without totals'}: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: fillIn(answer.download, paramsOf(query))})}">${format.toUpperCase()}</a> `)}</p>
+${as === 'table' ? renderExact(answer, linkTo) : renderBlock(withDays(answer), as, {linkTo, options: {}})}`
 }`
   return {title: 'SQL', body}
 }
 
-const NOTHING_ASKED = {columns: [], shown: undefined}
-
-function renderAnswer(
-  view: AskingView,
-  {sql, download, isCut, ...block}: Block & {sql: string; download: string; isCut: boolean},
-  shape: Shape,
-): Html {
-  const {filter, query, mayAct} = view
-  const {length} = block.rows
-  const linkTo = linkOf(view)
-  return html`
-<p class="downloads">${isCut ? `The first ${count(length)} rows.` : `${quantity(length, 'row')}.`} Download ${download === sql ? 'all' : 'the cells without totals'}: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: fillIn(download, paramsOf(query))})}">${format.toUpperCase()}</a> `)}</p>
-${
-  mayAct &&
+/** As a query, and as a page. */
+const renderSaving = ({filter, query}: AskingView, sql: string, as: Shape) =>
   html`<details><summary>Save this query</summary>
 <form class="sql" method="post" action="/sql/queries">
-${hidden(filter.values)}<input type="hidden" name="q" value="${sql}"><input type="hidden" name="as" value="${shape}">
+${hidden([...filter.values, ...listGiven(query)])}<input type="hidden" name="q" value="${sql}"><input type="hidden" name="as" value="${as}">
 <p><label>Name <input name="name" value="${query.get('saved')}" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Save</button></p>
-<p>Or under this name as a page that shows it as ${shape}: <label>Title <input name="title"></label> <button formaction="${addressOf('/edit', filter)}" name="do" value="save">Make this query a page</button></p>
+<p>Or under this name as a page that shows it as ${as}: <label>Title <input name="title"></label> <button formaction="${addressOf('/edit', filter)}" name="do" value="save">Make this query a page</button></p>
 </form></details>`
-}
-${shape === 'table' ? renderExact(block, linkTo) : renderBlock(withDays(block), shape, {linkTo, options: {}})}`
-}
 
 /** A script turns the text area into an editor that knows the tables. */
 async function renderForm(
@@ -211,7 +192,7 @@ async function renderForm(
 ${hidden(filter.values)}${hidden(Object.entries(pivot || {}))}
 <label for="q" class="muted small">One SELECT; tables are named core.deal, mart.portfolio_summary, … <a href="/tables">All tables</a></label>
 <textarea id="q" name="q" rows="8" spellcheck="false" data-tables="${JSON.stringify(columnsOf)}"${line !== undefined && html` data-failed-line="${line}"`}>${text}</textarea>
-<p><button>Run</button> <label>Show as <select name="as">${SHAPES.map((one) => html`<option${one === shape && html` selected`}>${one}</option>`)}</select></label>${[...listParams(text)].map((name) => html` <label>$${name} <input name="$${name}" value="${query.get(`$${name}`)}"></label>`)}</p>
+<p><button>Run</button> <label>Show as <select name="as">${[...new Set(['table', 'number', 'matrix', ...DRAWN, shape])].map((one) => html`<option${one === shape && html` selected`}>${one}</option>`)}</select></label>${[...listParams(text)].map((name) => html` <label>$${name} <input name="$${name}" value="${query.get(`$${name}`)}"></label>`)}</p>
 </form>
 <script src="/assets/sql-editor.js" type="module"></script>`
 }
@@ -230,47 +211,41 @@ export const listSavedFilters = (folder: DataFolder): {name: string; filter: Fil
     return filter.condition === undefined || findFault(filter) !== undefined ? [] : [{name, filter}]
   })
 
-/** `address` shows what is saved; a string says what is wrong. */
-type Given = {name: string; text: string; address: string} | string
-
-function readQueryForm(form: URLSearchParams, filter: Filter): Given {
-  const name = form.get('name') ?? ''
-  const text = (form.get('q') ?? '').replaceAll('\r\n', '\n').trim()
-  if (!NAME.test(name) || text === '') return `expected a query, and ${A_NAME}`
-  return {name, text, address: addressOf('/sql', filter, {saved: name})}
-}
-
-function readFilterForm(form: URLSearchParams, filter: Filter): Given {
-  // The form shows it with spaces again.
-  const name = (form.get('save_as') ?? '').trim().replaceAll(/ +/g, '_')
-  const fault = findFault(filter)
-  if (fault !== undefined) return fault.problem.replace(/\.$/, '')
-  if (!NAME.test(name) || filter.condition === undefined) return `expected a choice of deals, and ${A_NAME}`
-  // A saved filter applies to whatever day is shown.
-  const text = String(without(filter.values, CLOCKS))
-  if (text.length >= LONGEST_ADDRESS) return 'expected fewer values'
-  return {name, text, address: findPage(form, filter)}
-}
-
 /** The page that the form was on. */
 const findPage = (form: URLSearchParams, filter: Filter) => linkOf({filter})(form.get('path') ?? '/') ?? '/'
 
-const SAVED = [
-  {
-    path: '/sql/queries',
+/** `read` returns what is saved, and the address of the page then, or says what is wrong; `show` leads to a text. */
+const SAVED = {
+  '/sql/queries': {
     what: 'query',
     ending: '.sql',
-    read: readQueryForm,
+    read(form: URLSearchParams, filter: Filter) {
+      const name = form.get('name') ?? ''
+      const text = (form.get('q') ?? '').replaceAll('\r\n', '\n').trim()
+      if (!NAME.test(name) || text === '') return `expected a query, and ${A_NAME}`
+      const shown = {saved: name, as: shapeNamed(form.get('as')), ...Object.fromEntries(listGiven(form))}
+      return {name, text, address: addressOf('/sql', filter, shown)}
+    },
     show: (text: string) => `/sql?${new URLSearchParams({q: text})}`,
   },
-  {
-    path: '/filters',
+  '/filters': {
     what: 'filter',
     ending: '.filter',
-    read: readFilterForm,
+    read(form: URLSearchParams, filter: Filter) {
+      // The form shows it with spaces again.
+      const name = (form.get('save_as') ?? '').trim().replaceAll(/ +/g, '_')
+      const fault = findFault(filter)
+      if (fault !== undefined) return fault.problem.replace(/\.$/, '')
+      if (!NAME.test(name) || filter.condition === undefined)
+        return `expected a choice of deals, and ${A_NAME}`
+      // A saved filter applies to whatever day is shown.
+      const text = String(without(filter.values, CLOCKS))
+      if (text.length >= LONGEST_ADDRESS) return 'expected fewer values'
+      return {name, text, address: findPage(form, filter)}
+    },
     show: (text: string) => `/deals?${text}`,
   },
-] as const
+} as const
 
 /**
  * `POST /sql/queries` and `POST /filters` save a query or filter for everybody, as a file in `queries/`, or remove the one named
@@ -281,7 +256,7 @@ export function addSaved(
   {folder, stateDb}: Pick<WebTools, 'folder' | 'stateDb'>,
   {realClock}: Pick<World, 'realClock'>,
 ): void {
-  for (const {path, what, ending, read, show} of SAVED)
+  for (const [path, {what, ending, read, show}] of Object.entries(SAVED))
     server.post(path, async (request, reply) => {
       const form = formOf(request)
       const fileOf = (name: string) => join(folder.queries, `${name}${ending}`)

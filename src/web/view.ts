@@ -112,5 +112,7 @@ export interface Page {
   problems?: readonly string[]
   /** Row counts of named blocks. */
   rows?: Readonly<Record<string, number>>
+  /** Parameters of its SQL that no `choices` offer. */
+  fields?: readonly string[]
   leadsTo?: string
 }

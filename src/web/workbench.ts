@@ -17,10 +17,10 @@ import {count, instant} from './figures.ts'
 import {
   addressOf,
   findFault,
-  hidden,
   isMoving,
   ofAllDeals,
   parseFilter,
+  renderFields,
   renderFilter,
   titleOf,
   without,
@@ -147,7 +147,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
     })
     const subject = html`<ul class="facts">${
       release &&
-      html`<li>as of <b>${release.as_of}</b></li><li>known at <b>${instant(release.known_at)}</b></li><li><span class="mono">${release.release_id}</span></li><li>${renderClocks(path, {filter, query, linkTo}, release)}</li>`
+      html`<li>as of <b>${release.as_of}</b></li><li>known at <b>${instant(release.known_at)}</b></li><li><span class="mono">${release.release_id}</span></li><li>${renderClocks({filter, query, linkTo}, release)}</li>`
     }</ul>
 ${chips.length > 0 && html`<p class="chips">${chips}</p>`}${
   filter.condition !== given.condition && html`<p class="muted">Of all deals: no filter applies here.</p>`
@@ -279,18 +279,17 @@ const isOfAllDeals = ({routeOptions}: FastifyRequest) =>
 const NO_FILTER = parseFilter(new URLSearchParams())
 
 function renderClocks(
-  path: string,
   {filter, query, linkTo}: Pick<AskingView, 'filter' | 'query'> & {linkTo: LinkTo},
   {as_of}: ReleaseManifest,
 ): Html {
   const {values} = filter
   const compare = values.has('as_of') || values.has('known_at') ? linkTo('/compare') : undefined
-  const knownAt = values.get('known_at') ?? ''
-  return html`<details class="clocks"><summary>another day</summary><form action="${path}" autocomplete="off">
-${hidden(without(query, ['as_of', 'known_at']))}
-<label>As of <input type="date" name="as_of" value="${as_of}"></label>
-<label>Known until <input type="${knownAt.length > 10 ? 'text' : 'date'}" name="known_at" value="${knownAt}"></label>
-<button>Show</button></form>${compare !== undefined && html`<p><a href="${compare}">What is known of this day now</a></p>`}</details>`
+  const type = (values.get('known_at') ?? '').length > 10 ? 'text' : 'date'
+  const fields = [
+    ['as_of', 'As of', 'date', as_of],
+    ['known_at', 'Known until', type],
+  ] as const
+  return html`<details class="clocks"><summary>another day</summary>${renderFields(query, fields)}${compare !== undefined && html`<p><a href="${compare}">What is known of this day now</a></p>`}</details>`
 }
 
 const bucketRow = z.object({dimension: z.string(), bucket: z.string()})

@@ -67,6 +67,35 @@ test('a query becomes a page, which is edited, previewed, saved and brought back
   expect(await side.readText('/runs')).toMatch(/page cohorts Saved/)
 })
 
+test('a parameter keeps its value when its query is saved and when it becomes a page, and has a field there', async () => {
+  const page = await open('/sql', true)
+  await page
+    .locator('.cm-content')
+    .fill('select count(*) as deals from core.deal where status = $with_status')
+  await press(page, 'Run')
+  await page.getByLabel('$with_status').fill('funded')
+  await press(page, 'Run')
+  const save = async (as: string) => {
+    await page.locator('summary:has-text("Save this query")').click()
+    await page.getByLabel('Name', {exact: true}).fill('by_status')
+    await press(page, as)
+    expect(await page.locator('td.number').textContent()).toBe('4')
+  }
+  await save('Save')
+  await page.waitForURL(`${side.url}/sql?saved=by_status&as=table&%24with_status=funded`)
+  await save('Make this query a page')
+  await page.waitForURL(`${side.url}/pages/by_status?with_status=funded`)
+  await page.getByLabel('with status').fill('draft')
+  await press(page, 'Show')
+  expect(await page.locator('td.number').textContent()).toBe('0')
+  // What choices offer needs no field.
+  writeFileSync(
+    join(pages, 'by.md'),
+    block('choices', 'select $by as by') + block('number', 'select $by as by'),
+  )
+  expect(await side.read('/pages/by?by=x')).not.toContain('<label>by <input')
+})
+
 test('a text that was only previewed is not left behind unasked, one that was saved is', async () => {
   const editor = await open('/edit?name=left', true)
   let asked = 0
