@@ -16,10 +16,13 @@ import {A_NAME, beginPage, listPages, NAME, viewPage, viewState} from './pages.t
 import {paramsOf} from './sql.ts'
 import type {AskingView, Page} from './view.ts'
 
-function writePage(sql: string, form: URLSearchParams): string {
+/** A page of a query, or a page with the query at its end. */
+function writePage(sql: string, form: URLSearchParams, page: string): string {
   const title = (form.get('title') ?? '').trim()
   const fence = '`'.repeat(Math.max(3, ...[...sql.matchAll(/`+/g)].map(([marks]) => marks.length + 1)))
-  return `${title && `---\n${stringify({title})}---\n\n`}${fence}sql ${shapeNamed(form.get('as'))}\n${sql}\n${fence}\n`
+  const head =
+    page === '' ? title && `---\n${stringify({title})}---\n\n` : `${page}\n${title && `## ${title}\n\n`}`
+  return `${head}${fence}sql ${shapeNamed(form.get('as'))}\n${sql}\n${fence}\n`
 }
 
 /** Finds a text by its number in `page_action`; the last by default. */
@@ -66,16 +69,18 @@ export async function viewEditor(
   const path = known?.isOwn ? known.path : join(pageDirs[0] ?? '', `${name}.md`)
   const sql = form.get('q')?.replaceAll('\r\n', '\n').trim()
   const isName = NAME.test(name)
-  if (!isName || (sql !== undefined && known)) {
-    const why = isName ? 'there is such a page already; take another name' : `expected ${A_NAME}`
+  const isAdded = sql !== undefined && known?.isOwn === true
+  if (!isName || (sql !== undefined && known && !isAdded)) {
+    const why = isName ? 'loantape has a page of this name; take another' : `expected ${A_NAME}`
     const body = html`<p class="notice">Page '${name}': ${why}.</p>`
     return {status: isName ? 409 : 400, title: 'Not saved', body}
   }
   // Before the text: what is saved in between is not the version that the form shows.
   const stamp = stampOf(path)
-  const given = sql === undefined ? form.get('text')?.replaceAll('\r\n', '\n') : writePage(sql, form)
+  const page = known && isAdded ? readSqlFile(known.path) : ''
+  const given = sql === undefined ? form.get('text')?.replaceAll('\r\n', '\n') : writePage(sql, form, page)
   let problem: string | undefined
-  if (form.get('do') === 'save' && given !== undefined)
+  if (form.get('do') === 'save' && given !== undefined && !isAdded)
     if (sql === undefined && form.get('from') !== stamp)
       problem =
         stamp === 'none'
@@ -90,9 +95,9 @@ export async function viewEditor(
       }
   const earlier = given === undefined ? findSaved(stateDb, name, query.get('version') ?? '') : undefined
   const text = given ?? earlier ?? (known ? readSqlFile(known.path) : beginPage(name))
-  const isPreviewed = form.get('do') === 'preview' || earlier !== undefined
+  const isPreviewed = form.get('do') === 'preview' || earlier !== undefined || isAdded
   const preview = isPreviewed ? await viewPage(name, view, {isAmongOwn: true, text}) : undefined
-  const body = html`${problem !== undefined && html`<p class="notice"><b class="failed">Not saved.</b> ${problem}</p>`}
+  const body = html`${isAdded && html`<p class="notice">There is such a page: the query stands at its end, and nothing is saved yet.</p>`}${problem !== undefined && html`<p class="notice"><b class="failed">Not saved.</b> ${problem}</p>`}
 <form class="sql" method="post" action="${addressOf('/edit', filter)}">
 <input type="hidden" name="name" value="${name}">
 <input type="hidden" name="from" value="${(isPreviewed && form.get('from')) || stamp}">

@@ -96,6 +96,26 @@ test('a parameter keeps its value when its query is saved and when it becomes a 
   expect(await side.read('/pages/by?by=x')).not.toContain('<label>by <input')
 })
 
+test('a query for a page that there is already stands at its end, to be saved', async () => {
+  const query = {name: 'board', as: 'number', do: 'save'}
+  expect((await post({...query, q: 'select 1 as one'})).status).toBe(303)
+  const [file, page] = [join(pages, 'board.md'), await open('/sql', true)]
+  const first = readFileSync(file, 'utf8')
+  await page.locator('.cm-content').fill('select 2 as two')
+  await press(page, 'Run')
+  await page.locator('summary:has-text("Save this query")').click()
+  await page.getByLabel('Name', {exact: true}).fill('board')
+  await page.getByLabel('Title').fill('Two')
+  await press(page, 'Make this query a page')
+  await page.getByText('nothing is saved yet').waitFor()
+  expect(readFileSync(file, 'utf8')).toBe(first)
+  expect(await page.locator('.written').first().textContent()).toMatch(/One\s*1\s*Two\s*Two\s*2/)
+  await press(page, 'Save')
+  await page.waitForURL(`${side.url}/pages/board`)
+  const added = block('table', 'select 2 as two').trimEnd()
+  expect(readFileSync(file, 'utf8')).toBe(`${first}\n## Two\n\n${added}\n`)
+})
+
 test('a text that was only previewed is not left behind unasked, one that was saved is', async () => {
   const editor = await open('/edit?name=left', true)
   let asked = 0
