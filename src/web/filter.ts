@@ -265,13 +265,13 @@ export const hidden = (parameters: Iterable<[name: string, value: string]>): Htm
 /** A form for some parameters that keeps the others. */
 export function renderFields(
   query: URLSearchParams,
-  fields: readonly (readonly [name: string, label: string, type?: string, value?: string])[],
+  fields: readonly (readonly [name: string, label?: string, type?: string, value?: string])[],
 ): Html | false {
   const names = fields.map(([name]) => name)
   return (
     names.length > 0 &&
     html`<form class="against" autocomplete="off">${hidden(without(query, names))}
-${fields.map(([name, label, type = 'text', value]) => html`<label>${label} <input type="${type}" name="${name}" value="${value ?? query.get(name)}"></label> `)}<button>Show</button></form>`
+${fields.map(([name, label = words(name), type = 'text', value]) => html`<label>${label} <input type="${type}" name="${name}" value="${value ?? query.get(name)}"></label> `)}<button>Show</button></form>`
   )
 }
 

@@ -64,6 +64,7 @@ export async function viewEditor(
   if (!view.mayAct) return undefined
   const {filter, query, pageDirs, stateDb, who} = view
   const form = formOf(request)
+  const params = paramsOf(form)
   const name = form.get('name') ?? query.get('name') ?? ''
   const known = listPages(pageDirs).find((page) => page.name === name)
   const path = known?.isOwn ? known.path : join(pageDirs[0] ?? '', `${name}.md`)
@@ -89,14 +90,14 @@ export async function viewEditor(
     else
       try {
         savePage(stateDb, {name, path, text: `${given.trimEnd()}\n`, who}, now)
-        return {title: name, body: html``, leadsTo: addressOf(`/pages/${name}`, filter, paramsOf(form))}
+        return {title: name, body: html``, leadsTo: addressOf(`/pages/${name}`, filter, params)}
       } catch (error) {
         problem = `Page '${path}': ${explainError(error).problem}`
       }
   const earlier = given === undefined ? findSaved(stateDb, name, query.get('version') ?? '') : undefined
   const text = given ?? earlier ?? (known ? readSqlFile(known.path) : beginPage(name))
   const isPreviewed = form.get('do') === 'preview' || earlier !== undefined || isAdded
-  const preview = isPreviewed ? await viewPage(name, view, {isAmongOwn: true, text}) : undefined
+  const preview = isPreviewed ? await viewPage(name, view, {isAmongOwn: true, text, params}) : undefined
   const body = html`${isAdded && html`<p class="notice">There is such a page: the query stands at its end, and nothing is saved yet.</p>`}${problem !== undefined && html`<p class="notice"><b class="failed">Not saved.</b> ${problem}</p>`}
 <form class="sql" method="post" action="${addressOf('/edit', filter)}">
 <input type="hidden" name="name" value="${name}">

@@ -16,7 +16,7 @@ import {DRAWN, parseAsked, readOptions, renderAction, renderBlock, underHeading}
 import {type Block, isDollars, isNumeric, objectsOf, renderMeant, withDays} from './cells.ts'
 import {type DayNote, dayNote, isOfTime} from './chart.ts'
 import {listParams, renderDownloads} from './downloads.ts'
-import {capitalised, count, linked, pageOf, words} from './figures.ts'
+import {capitalised, count, linked, pageOf} from './figures.ts'
 import {
   addressOf,
   addressOfPart,
@@ -238,8 +238,8 @@ export async function viewPage(
   if (!ask || (!file?.isOwn && !isAmongOwn)) return await renderPageText(page, view, around)
   const shown = await renderPageText(page, {...view, ask}, {...around, isAmongOwn: true})
   if (!shown || !hasFields) return shown
-  const asking = (shown.fields ?? []).filter((key) => !isTold(key) && !TOLD.includes(key))
-  const fields = asking.map((key) => [key, words(key)] as const)
+  const isAsked = (key: string) => !isTold(key) && !TOLD.includes(key)
+  const fields = shown.fields?.flatMap((key) => (isAsked(key) ? [[key] as const] : [])) ?? []
   const edit = html`<p class="small"><a href="${addressOf('/edit', filter, {name})}">Edit this page</a></p>`
   return {...shown, body: html`${renderFields(view.query, fields)}\n${shown.body}\n${mayAct && edit}`}
 }

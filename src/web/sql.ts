@@ -56,11 +56,9 @@ function keepQuery({stateDb, person, overview}: AskingView, sql: string): string
   }
 }
 
-const keptRow = z.object({began_at: z.string(), words: z.string()})
-
 function renderKept({stateDb, person, filter}: AskingView): Html | false {
   const select = `select began_at, words from page_action where command = 'sql' and who = ? order by action_id desc`
-  const kept = stateDb.all(keptRow, select, [person])
+  const kept = stateDb.all(z.object({began_at: z.string(), words: z.string()}), select, [person])
   return (
     kept.length > 0 &&
     html`<details><summary>Your last queries</summary><ul>${kept.map(({began_at, words}) => html`<li>${linked(shorten(words.replaceAll(/\s+/g, ' ')), addressOf('/sql', filter, {q: words}))} <span class="muted small">${instant(began_at)}</span></li>`)}</ul></details>`
@@ -124,12 +122,7 @@ async function askSql({askAsPerson, query}: AskingView, sql: string, pivot: Pivo
   }
 }
 
-function renderPivot(
-  {filter, query}: AskingView,
-  sql: string,
-  columns: Columns,
-  pivot: Pivot | undefined,
-): Html {
+function renderPivot({filter, query}: AskingView, sql: string, columns: Columns, pivot?: Pivot): Html {
   const choose = (label: string, name: keyof Pivot, names: readonly string[], usual: string | undefined) =>
     html`<label>${label} <select name="${name}">${names.map((one) => html`<option${one === (pivot?.[name] ?? usual) && html` selected`}>${one}</option>`)}</select></label> `
   const names = columns.map(({name}) => name)

@@ -117,7 +117,8 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
     if (!['core.deal', 'mart.portfolio_breakdown'].every(isThere)) return undefined
     try {
       const {all} = queriesOf((asked) => view.ask({...asked, isWhole: true}))
-      const offered = await all(bucketRow, readQuery('offered'))
+      const bucket = z.object({dimension: z.string(), bucket: z.string()})
+      const offered = await all(bucket, readQuery('offered'))
       const saved = listSavedFilters(folder).filter(({filter}) => filter.reads.every(view.mayRead))
       return renderFilter(path, view, {offered, saved, maySave: view.mayAct})
     } catch (error) {
@@ -291,5 +292,3 @@ function renderClocks(
   ] as const
   return html`<details class="clocks"><summary>another day</summary>${renderFields(query, fields)}${compare !== undefined && html`<p><a href="${compare}">What is known of this day now</a></p>`}</details>`
 }
-
-const bucketRow = z.object({dimension: z.string(), bucket: z.string()})

@@ -84,9 +84,10 @@ addEventListener('copy', (event) => {
   event.preventDefault()
 })
 
-// Leaves empty bounds out of the address.
-document.querySelector('.filter form')?.addEventListener('formdata', ({target, formData}) => {
-  for (const {name, value} of target.querySelectorAll('.ranges input'))
+// Leaves empty fields out of the address.
+addEventListener('formdata', ({target, formData}) => {
+  if (!target.matches('.filter form, .against')) return
+  for (const {name, value} of target.querySelectorAll('label > input:not([type=checkbox])'))
     if (value === '') formData.delete(name)
 })
 
