@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {hasOpenings, listProfilesInUse} from '../accounting/issued.ts'
 import {listAccountRows} from '../accounting/mapping.ts'
-import {findFirstOpenDay, readMappingVersions} from '../accounting/periods.ts'
+import {findFirstOpenDay, lastDayOf, listClosedPeriods, readMappingVersions} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import type {Config} from '../core/config.ts'
 import {explainError, newError, tolerate} from '../core/errors.ts'
@@ -45,8 +45,35 @@ export async function listLost(stateDb: StateDb, folder: DataFolder): Promise<st
   return lost
 }
 
-/** It would be booked again. @throws ConfigError `JOURNAL_HISTORY` if the history lacks what batches and closings rest on */
+/**
+ * Closing takes a walk that saw the end of the month. If that walk is taken back because the clock was ahead, what is booked now
+ * would be dated after months to come. @throws ConfigError `PERIOD_STATE`
+ */
+export async function requireSeenEnd(stateDb: StateDb, folder: DataFolder): Promise<void> {
+  const closed = listClosedPeriods(stateDb).at(-1)
+  if (closed === undefined) return
+  await using db = await openHistory(folder)
+  const walkedUntil = await db.value(
+    z.string().nullable(),
+    `select max(business_date) from history.raw.walk where state = 'applied' and stream = 'deal' and is_complete`,
+  )
+  const end = lastDayOf(closed)
+  if (walkedUntil !== null && walkedUntil >= end) return
+  throw newError(
+    'PERIOD_STATE',
+    `Period '${closed}' is closed, but ends on ${end}, and the last complete walk counts for ${walkedUntil ?? 'no day'}.`,
+    {
+      next: `If it was closed under a clock that was ahead, run \`loantape period reopen ${closed} --why '…'\`; otherwise \`loantape sync\`.`,
+    },
+  )
+}
+
+/**
+ * It would be booked again. @throws ConfigError `JOURNAL_HISTORY` if the history lacks what batches and closings rest on; as
+ * {@link requireSeenEnd}
+ */
 export async function requireSameHistory(stateDb: StateDb, folder: DataFolder): Promise<void> {
+  await requireSeenEnd(stateDb, folder)
   const [first, ...others] = await listLost(stateDb, folder)
   if (first === undefined) return
   const stood = others.length === 0 ? `${first} was` : `${first} and ${others.length} more were`

@@ -15,7 +15,7 @@ import {listLosses, readWentOn} from '../store/recorded.ts'
 import {signedBy} from './close-period.ts'
 import {handOver} from './issue.ts'
 import {composeBatch, describeStale, planTrueUp, readIssueState} from './journal-batch.ts'
-import {listLost} from './standing.ts'
+import {listLost, requireSeenEnd} from './standing.ts'
 
 export type TrueUpResult = Awaited<ReturnType<typeof trueUp>>
 
@@ -23,7 +23,7 @@ export type TrueUpResult = Awaited<ReturnType<typeof trueUp>>
  * Brings books and history together after a recovery: hands out, for each profile and deal, the journal of all months minus
  * everything ever issued, dated from the first open month on. From then on the books depend on this history. `lost` is what was
  * made from a history that this one lacks.
- * @throws ConfigError `JOURNAL_HISTORY` if the history is another one, `ACCOUNTING_UNMAPPED`
+ * @throws ConfigError `JOURNAL_HISTORY` if the history is another one, `PERIOD_STATE`, `ACCOUNTING_UNMAPPED`
  */
 export async function trueUp(
   config: Config,
@@ -35,6 +35,7 @@ export async function trueUp(
   const mapping = isIssued ? requireOwnMapping(config) : undefined
   const profiles = listIssuedProfiles(stateDb)
   if (isIssued) for (const profile of profiles) requireExports(folder, profile)
+  await requireSeenEnd(stateDb, folder)
   const lost = await listLost(stateDb, folder)
   /** Given up when somebody went on without them, such as `xero/2026-02-5d136da876e4`. */
   const given_up = [...listLosses(stateDb)].filter((what) => what.includes('/'))

@@ -149,6 +149,21 @@ test('a true-up of a closed month is dated the first day of the first open month
   expect(balancesOf(imported, '2026-02-01')).toEqual({})
 })
 
+test('a month closed under a clock that was ahead holds back all journals until it is reopened', async () => {
+  // Otherwise what is booked from now on would be dated after months to come.
+  await books.walk('2026-03-05', inStatus('funded'))
+  for (const month of ['2026-01', '2026-02']) await say(`period close ${month}`, '2026-03-05')
+  cpSync(exported.folder.warehouse, books.folder.warehouse)
+  for (const args of ['export xero --period 2026-01', 'period true-up'])
+    await expectRefused(run(args, '2026-02-01'), 'PERIOD_STATE', '`loantape period reopen 2026-02 ')
+  for (const told of ['doctor', 'period list', 'status'])
+    expect((await run(told, '2026-02-01')).stdout).toContain(
+      "Period '2026-02' is closed, but ends on 2026-02-28",
+    )
+  await say('period reopen 2026-02 --why ahead', '2026-02-01')
+  expect(await say('export xero --period 2026-01', '2026-02-01')).toMatchObject({batches: [{rows: 40}]})
+})
+
 test('a month closed before a recovery but not issued is issued as closed, and the difference follows', async () => {
   books[Symbol.dispose]()
   books = openBooks(before)
