@@ -271,8 +271,8 @@ function totalOf(lines: readonly JournalLine[]) {
 }
 
 /**
- * What to hand out so that everything issued for a deal adds up to the journal of all months, for the deals with a standing
- * entry that no longer holds; others are left to exports. A reversal is dated on the latest of three days: that of its booking,
+ * What to hand out so that everything issued for a deal adds up to the journal from the first month issued on, for the deals with
+ * a standing entry that no longer holds; others are left to exports. A reversal is dated on the latest of three days: that of its booking,
  * `firstOpenDay` (`YYYY-MM-DD`), and the day on which the journal first books the deal again. `journal` is of all months, with
  * opening balances; `issued` is in the order of issue.
  */
@@ -281,7 +281,10 @@ export function planTrueUp(
   issued: readonly (IssuedLine & {batch_id: string})[],
   {firstOpenDay, withOpening}: {firstOpenDay: string; withOpening: boolean},
 ): BatchPlan & {deals: string[]} {
-  const wanted = journal.filter(({event}) => withOpening || event !== 'opening')
+  const [first = ''] = issued.map(({period}) => period).sort()
+  const wanted = journal.filter(
+    ({event, entry_date}) => entry_date >= first && (withOpening || event !== 'opening'),
+  )
   const held = new Set(wanted.map(({entry_id}) => entry_id))
   const last = new Map(issued.map((line) => [line.entry_id, line]))
   const gone = [...last.values()].filter((line) => !isReversal(line) && !held.has(line.entry_id))

@@ -20,8 +20,8 @@ import {listLost, requireSeenEnd} from './standing.ts'
 export type TrueUpResult = Awaited<ReturnType<typeof trueUp>>
 
 /**
- * Brings books and history together after a recovery: hands out, for each profile and deal, the journal of all months minus
- * everything ever issued, dated from the first open month on. From then on the books depend on this history. `lost` is what was
+ * Brings books and history together after a recovery: hands out, for each profile and deal, the journal minus everything ever
+ * issued, dated from the first open month on. From then on the books depend on this history. `lost` is what was
  * made from a history that this one lacks.
  * @throws ConfigError `JOURNAL_HISTORY` if the history is another one, `PERIOD_STATE`, `ACCOUNTING_UNMAPPED`
  */

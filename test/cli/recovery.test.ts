@@ -242,3 +242,14 @@ test('what is learnt late of a loan that a true-up left as it was booked holds f
   await books.learnLate('2026-01-20', '2026-03-05', 'a', '80')
   expect(await exportAll()).toEqual([80_00n, 80_00n, 90_00n, 160_00n])
 })
+
+test('a true-up brings no month from before the first one of its profile, nor does the next export', async () => {
+  const changed = (loan_amount: number) => inStatus('funded', {d1: {loan_amount}})
+  await books.walk('2026-02-10', changed(1500.01))
+  await run('export intacct --period 2026-02', '2026-02-11')
+  cpSync(exported.folder.warehouse, books.folder.warehouse)
+  await books.walk('2026-03-03', changed(1600.01))
+  await say('period true-up --issue', '2026-03-04')
+  await say('export intacct --period 2026-03', '2026-03-04')
+  expect(books.sumBatches('intacct', '')).toEqual({1200: 60_000n, 1090: -60_000n})
+})
