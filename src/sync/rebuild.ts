@@ -82,9 +82,11 @@ interface Basis {
   units: readonly HistoryUnit[]
   /** Nothing was stored before these units. */
   isWhole: boolean
-  /** When the first of them was settled; null if none was. */
+  /** When the first of them that stays was settled; null if none was. */
   since: string | null
   takenBack: readonly TakenBack[]
+  /** When those that are taken back were settled. */
+  undone: readonly string[]
   /** Undefined keeps those of the warehouse. */
   fields: readonly MappedField[] | undefined
   settings: Parameters<typeof writeSettings>[1]
@@ -107,8 +109,11 @@ async function takeOverFields(db: Database, {fields, since}: Basis): Promise<voi
   )
 }
 
-async function takeOverRows(db: Database, {units, since}: Basis): Promise<void> {
-  const before = since === null ? 'true' : `recorded_at < ${quoteLiteral(since)}`
+async function takeOverRows(db: Database, {units, since, undone}: Basis): Promise<void> {
+  const [first, ...gone] = [since ?? 'infinity', ...undone].map((at) => `${quoteLiteral(at)}::timestamp`)
+  const isAnew = (column: string) =>
+    `(${column} >= ${first} or list_contains([${gone.join(', ')}], ${column}))`
+  const before = `not ${isAnew('recorded_at')}`
   const names = units.map(({tape}) => quoteLiteral(tape.name)).join(', ') || `''`
   const walk = `(state = 'applied' and ${before}) or (state in ('refused', 'abandoned') and walk_id not in (${names}))`
   const ofWalk = `walk_id in (select walk_id from present.raw.walk where ${walk})`
@@ -123,11 +128,7 @@ async function takeOverRows(db: Database, {units, since}: Basis): Promise<void> 
     const condition = conditions[table] ?? before
     await db.run(`insert into history.raw.${table} by name from present.raw.${table} where ${condition}`)
   }
-  if (since !== null) {
-    await db.run(
-      `update history.raw.quarantine set replayed_at = null where replayed_at >= ${quoteLiteral(since)}`,
-    )
-  }
+  await db.run(`update history.raw.quarantine set replayed_at = null where ${isAnew('replayed_at')}`)
   for (const stream of STREAMS) await rebuildHead(db, stream)
 }
 
@@ -172,9 +173,16 @@ export async function rebuildWarehouse(
     const takenBack = readTakenBack(units)
     const last = without && requireWalk(units, without)
     if (last) takenBack.push(last)
-    const since = findFirstSettle(units)
+    const isUndone = (unit: HistoryUnit) => findTakenBack(takenBack, unit) !== undefined
+    // Under a clock that was ahead, what is taken back has a later instant than what was settled after it.
+    const kept = units.filter((unit) => unit.kind !== 'without' && !isUndone(unit)).values()
+    const since = kept.map(findSettled).find((at) => at !== null) ?? null
     const basis: Basis = {
       ...{units, isWhole, since, takenBack},
+      undone: units
+        .filter(isUndone)
+        .map(findSettled)
+        .filter((at) => at !== null),
       fields: keepsFields ? undefined : readMappedFields(folder),
       settings: {
         folder_id: requireFolderId(stateDb),
@@ -280,8 +288,7 @@ async function computeAnew(
   for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
     await work(async (db) => {
       for (const [index, unit] of units.slice(next, next + UNITS_AT_ONCE).entries()) {
-        const {why} = takenBack.findLast(({walk, no}) => walk === unit.tape.name && unit.no < no) ?? {}
-        await settleAgain(db, unit, why)
+        await settleAgain(db, unit, findTakenBack(takenBack, unit)?.why)
         report(next + index + 1)
       }
     })
@@ -310,13 +317,13 @@ async function nameTakenBack(
   )
 }
 
-/** When the first unit that settled anything was recorded. */
-function findFirstSettle(units: readonly HistoryUnit[]): string | null {
-  for (const unit of units) {
-    const {outcome, recorded_at} = readFrames(unit).outcome
-    if (outcome === 'settled' && recorded_at !== undefined) return String(recorded_at)
-  }
-  return null
+const findTakenBack = (takenBack: readonly TakenBack[], {tape, no}: HistoryUnit) =>
+  takenBack.findLast((one) => one.walk === tape.name && no < one.no)
+
+/** When the rows of a unit were recorded; null if it settled nothing. */
+function findSettled(unit: HistoryUnit): string | null {
+  const {outcome, recorded_at} = readFrames(unit).outcome
+  return outcome === 'settled' && recorded_at !== undefined ? String(recorded_at) : null
 }
 
 /** A walk, or all that a day brought, of which something was applied. Its chain is not known yet. @throws `UNKNOWN_NAME` */

@@ -346,3 +346,18 @@ test('a write-ahead log that cannot be replayed is set aside, and the walk is re
   expect(readdirSync(lab.folder.root).filter((name) => name.includes('.wal.damaged-'))).toHaveLength(1)
   expect(existsSync(log)).toBe(false)
 })
+
+test('a walk under a clock that was ahead stays taken back, though the tapes before it are pruned', async () => {
+  lab.ageTapes(401)
+  const {certificate} = await lab.walk('2028-02-03T23:30:00-05:00')
+  const bringBack = saveWarehouse('with it')
+  await succeed('backup', join(lab.folder.root, '..', 'backup of both'))
+  await succeed('prune')
+  await succeed('rebuild', '--apply', '--without', certificate.walk_id, '--why', 'the clock was ahead')
+  await walkOn(UNDERWRITTEN)
+  expect(await rebuild()).toMatchObject({outcome: 'equal', units: 3})
+  const before = await listSettles()
+  bringBack()
+  await catchUp()
+  expect(await listSettles()).toEqual(before)
+})
