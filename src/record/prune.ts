@@ -22,7 +22,7 @@ export type PruneResult = Awaited<ReturnType<typeof pruneData>>
 
 /**
  * Never removes the current release, what a closed period needs, or a tape with a unit that the last backup lacks. The ages of
- * tapes count back from the last tape, so a clock that is ahead makes none old.
+ * tapes count back from the last tape, so a clock that is ahead makes none old unless a walk was made under it.
  * @throws LockedError `RUN_IN_PROGRESS`
  */
 export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean}, world: World) {
