@@ -154,7 +154,7 @@ const namedFile = z.object({name: z.string(), bytes: z.number(), sha256: z.strin
 const writtenManifest = z.object({
   batch_id: z.string(),
   release_id: z.string(),
-  period: z.string().nullable(),
+  period: z.string().nullish(),
   files: z.array(namedFile.extend({rows: z.number()})),
   dialect: z.looseObject({encoding: z.string().optional()}).optional(),
 })
@@ -245,7 +245,7 @@ export function listSurplusBatches(folder: DataFolder, kept: number, needed: Rea
   )
   return surplus.flatMap(({dir}) => {
     const manifest = readBatchManifest(dir)
-    const isKept = !manifest || manifest.period !== null || needed.has(manifest.release_id)
+    const isKept = !manifest || (manifest.period ?? null) !== null || needed.has(manifest.release_id)
     return isKept ? [] : relative(folder.exports, dir)
   })
 }
