@@ -61,7 +61,7 @@ export const commands = {
   ),
   'pages new': does(
     async ({config}: Invocation, name: string) => {
-      const {A_NAME, beginPage, listPageDirs, listPages, NAME} = await import('../web/pages.ts')
+      const {A_NAME, beginPage, listPageDirs, listPages, NAME} = await import('../web/page-files.ts')
       if (!NAME.test(name)) throw refuseValue(name, '<name>', A_NAME)
       const [dir = '', ...others] = listPageDirs(config)
       if (listPages([dir, ...others]).some((page) => page.name === name))
@@ -77,7 +77,7 @@ export const commands = {
   'pages check': does(
     async (call: Invocation, given: string[]) => {
       const release = await requireAskedRelease(call, {})
-      const {A_NAME, listPageDirs, listPages, listStrays} = await import('../web/pages.ts')
+      const {A_NAME, listPageDirs, listPages, listStrays} = await import('../web/page-files.ts')
       const {renderReport} = await import('../web/report.ts')
       const own = listPages(listPageDirs(call.config)).filter(({isOwn}) => isOwn)
       const pages = []

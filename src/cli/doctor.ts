@@ -184,7 +184,7 @@ const EXAMINATIONS: Examinations = {
     const released = findCurrentRelease(folder)?.manifest.tables
     const {models} = readSources(config, await findKnownFields(folder))
     const tables = released && [...released, ...models].map(({name}) => name)
-    const {listPageDirs, listPages} = await import('../web/pages.ts')
+    const {listPageDirs, listPages} = await import('../web/page-files.ts')
     const pages = listPages(listPageDirs(config)).map(({name}) => name)
     const unable = jobs
       .filter(({enabled}) => enabled)
@@ -279,7 +279,7 @@ const OF_UPGRADE: Examinations = {
     return words.join(', ') || 'the same tables and columns'
   },
   'own files': async (config) => {
-    const {listPageDirs, listPages} = await import('../web/pages.ts')
+    const {listPageDirs, listPages} = await import('../web/page-files.ts')
     const pages = new Set(listPages([]).map(({name}) => name))
     const ownPages = listPages(listPageDirs(config)).filter(({isOwn, name}) => isOwn && pages.has(name))
     const {sqlDir = ''} = config

@@ -4,7 +4,8 @@ import type {FastifyInstance} from 'fastify'
 import {Counter, collectDefaultMetrics, Gauge, Registry} from 'prom-client'
 import type {World} from '../core/types.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {type Params, SHIPPED, textsOf} from './pages.ts'
+import {SHIPPED} from './page-files.ts'
+import {type Params, textsOf} from './pages.ts'
 import {readOverview, type View, type WebTools} from './view.ts'
 
 type MayRead = View['mayRead']

@@ -9,7 +9,8 @@ import {type Release, readRelease, readReleaseChecks, unlessDamaged} from '../st
 import {readQuery} from '../store/sql.ts'
 import {pageOf, wordChecks} from './figures.ts'
 import {isMoving} from './filter.ts'
-import {needsOf, type Params, viewPage} from './pages.ts'
+import {needsOf} from './page-files.ts'
+import {type Params, viewPage} from './pages.ts'
 import {listReleases, queriesOf} from './reader.ts'
 import type {AskingView, Page, View} from './view.ts'
 

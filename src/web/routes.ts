@@ -8,17 +8,8 @@ import {addressOfDeal, endOfMoment, type Filter} from './filter.ts'
 import {html} from './html.ts'
 import {PLACES} from './http-server.ts'
 import {viewMorning, viewMoved, viewPortfolio} from './morning.ts'
-import {
-  linkOf,
-  listOwn,
-  listShipped,
-  NAME,
-  nameOf,
-  type Params,
-  viewPage,
-  viewPages,
-  viewState,
-} from './pages.ts'
+import {listOwn, listShipped, NAME, nameOf} from './page-files.ts'
+import {linkOf, type Params, viewPage, viewPages, viewState} from './pages.ts'
 import {listReleases} from './reader.ts'
 import {viewSql} from './sql.ts'
 import {listTables, viewTable, viewTables} from './tables.ts'

@@ -11,7 +11,7 @@ import {topologyOf} from '../../src/export/clickhouse-layout.ts'
 import {requireJob} from '../../src/schedule/job.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {createMetrics, createRegistry} from '../../src/web/metrics.ts'
-import {SHIPPED} from '../../src/web/pages.ts'
+import {SHIPPED} from '../../src/web/page-files.ts'
 import {NODE_URLS} from '../support/clickhouse-cluster.ts'
 import {createFolder, createWorldAt} from '../support/data.ts'
 
