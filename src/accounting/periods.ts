@@ -6,6 +6,7 @@ import {newError} from '../core/errors.ts'
 import {parseParts} from '../core/json.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
+import type {Database} from '../store/database.ts'
 import {resolveMoment} from '../store/moment.ts'
 import {releaseManifestSchema} from '../store/release.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
@@ -25,20 +26,23 @@ export function lastDayOf(period: string): string {
   return addDays(`${nextPeriod(period)}-01`, -1)
 }
 
+const WALKS = `history.raw.walk where state = 'applied' and stream = 'deal'`
+
+/** The business date of the last complete walk; webhooks may have reported later ones. */
+export const findWalkedUntil = (db: Database): Promise<string | null> =>
+  db.value(z.string().nullable(), `select max(business_date) from ${WALKS} and is_complete`)
+
 /** The months of the history, and how far they are known. @throws ConfigError `RELEASE_NONE` */
 export async function readPeriodRange(config: Config, {clock}: Pick<World, 'clock'>) {
   const today = businessDateOf(clock.now(), config)
   await using db = await openHistory(dataFolderAt(config.dataDir))
   const {asOf} = await resolveMoment(db, {}, today)
-  const walks = `history.raw.walk where state = 'applied' and stream = 'deal'`
-  const {first, walkedUntil} = await db.one(
-    z.object({first: z.string(), walkedUntil: z.string().nullable()}),
-    `select min(business_date) as first, max(business_date) filter (where is_complete) as "walkedUntil" from ${walks}`,
-  )
+  const first = await db.value(z.string(), `select min(business_date) from ${WALKS}`)
+  const walkedUntil = await findWalkedUntil(db)
   const ends = await db.all(
     z.object({period: z.string(), at: z.string()}),
     `select strftime(business_date, '%Y-%m') as period, strftime(max(started_at), '%Y-%m-%dT%H:%M:%SZ') as at
-     from ${walks} and is_complete and business_date = last_day(business_date)
+     from ${WALKS} and is_complete and business_date = last_day(business_date)
      group by business_date`,
   )
   return {
@@ -48,7 +52,6 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
     today,
     /** The last business date observed. */
     observedUntil: asOf,
-    /** The business date of the last complete walk; webhooks may have reported later ones. */
     walkedUntil,
     /** By month: when the last complete walk of the month's last day began, ISO 8601. Months without such a walk are left out. */
     lastDayWalks: new Map(ends.map(({period, at}) => [period, at])),

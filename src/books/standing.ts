@@ -1,7 +1,13 @@
 import {z} from 'zod'
 import {hasOpenings, listProfilesInUse} from '../accounting/issued.ts'
 import {listAccountRows} from '../accounting/mapping.ts'
-import {findFirstOpenDay, lastDayOf, listClosedPeriods, readMappingVersions} from '../accounting/periods.ts'
+import {
+  findFirstOpenDay,
+  findWalkedUntil,
+  lastDayOf,
+  listClosedPeriods,
+  readMappingVersions,
+} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import type {Config} from '../core/config.ts'
 import {explainError, newError, tolerate} from '../core/errors.ts'
@@ -53,10 +59,7 @@ export async function requireSeenEnd(stateDb: StateDb, folder: DataFolder): Prom
   const closed = listClosedPeriods(stateDb).at(-1)
   if (closed === undefined) return
   await using db = await openHistory(folder)
-  const walkedUntil = await db.value(
-    z.string().nullable(),
-    `select max(business_date) from history.raw.walk where state = 'applied' and stream = 'deal' and is_complete`,
-  )
+  const walkedUntil = await findWalkedUntil(db)
   const end = lastDayOf(closed)
   if (walkedUntil !== null && walkedUntil >= end) return
   throw newError(
