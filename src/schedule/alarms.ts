@@ -125,7 +125,11 @@ function describeJob(stateDb: StateDb, run: JobRun): Condition {
     const results = summaryOf(run, exportsSummary)?.steps.flatMap(({result}) => result) ?? []
     const {profile, period, because} = results.find((batch) => batch.because) ?? {}
     if (!because) return ok(name, `job ${run.job} is done`, `${which}, ended ${run.ended_at}.`)
-    const {words, ...left} = faulty(name, `Job ${run.job} could not issue ${period} to ${profile}`, because)
+    const {words, ...left} = faulty(
+      name,
+      `Job ${run.job} could not issue entries of ${period} to ${profile}`,
+      because,
+    )
     const next = `The next export makes up for it; \`loantape run ${run.job}\` ends this alarm.`
     return {...left, words: `${which}: ${words}\n${next}`, since: run.ended_at}
   }

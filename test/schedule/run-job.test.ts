@@ -214,7 +214,7 @@ test('a later month that cannot be issued keeps none before it from being closed
   expect(ends()).toEqual([13_000n, 16_000n, 16_000n])
   expect(alarms()).toEqual([
     expect.stringMatching(
-      /^Job month-end could not issue 2026-02 to xero \[ACCOUNTING_UNMAPPED\]: .* of 2026-02: /,
+      /^Job month-end could not issue entries of 2026-02 to xero \[ACCOUNTING_UNMAPPED\]: .* of 2026-02: /,
     ),
   ])
   const said = await books.run('export xero --period 2026-01 --preview', '2026-02-04', {}, [])
