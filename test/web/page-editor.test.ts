@@ -34,14 +34,22 @@ const press = (page: Page, name: string) => page.getByRole('button', {name, exac
 
 const post = (fields: Record<string, string>) => side.post('/edit', fields)
 
-test('a query becomes a page, which is edited, previewed, saved and brought back', async () => {
+async function makePage(sql: string, {name, title}: Record<'name' | 'title', string>) {
   const page = await open('/sql', true)
-  await page.locator('.cm-content').fill('select count(*) as deals from core.deal')
+  await page.locator('.cm-content').fill(sql)
   await press(page, 'Run')
   await page.locator('summary:has-text("Save this query")').click()
-  await page.getByLabel('Name', {exact: true}).fill('cohorts')
-  await page.getByLabel('Title').fill('First: "try"')
+  await page.getByLabel('Name', {exact: true}).fill(name)
+  await page.getByLabel('Title').fill(title)
   await press(page, 'Make this query a page')
+  return page
+}
+
+test('a query becomes a page, which is edited, previewed, saved and brought back', async () => {
+  const page = await makePage('select count(*) as deals from core.deal', {
+    name: 'cohorts',
+    title: 'First: "try"',
+  })
   await page.waitForURL(`${side.url}/pages/cohorts`)
   expect(await page.locator('h1').textContent()).toBe('First: "try"')
   const file = join(pages, 'cohorts.md')
@@ -102,14 +110,9 @@ test('a parameter keeps its value when its query is saved and when it becomes a 
 test('a query for a page that there is already stands at its end, to be saved', async () => {
   const query = {name: 'board', as: 'number', do: 'save'}
   expect((await post({...query, q: 'select 1 as one'})).status).toBe(303)
-  const [file, page] = [join(pages, 'board.md'), await open('/sql', true)]
+  const file = join(pages, 'board.md')
   const first = readFileSync(file, 'utf8')
-  await page.locator('.cm-content').fill('select 2 as two')
-  await press(page, 'Run')
-  await page.locator('summary:has-text("Save this query")').click()
-  await page.getByLabel('Name', {exact: true}).fill('board')
-  await page.getByLabel('Title').fill('Two')
-  await press(page, 'Make this query a page')
+  const page = await makePage('select 2 as two', {name: 'board', title: 'Two'})
   await page.getByText('nothing is saved yet').waitFor()
   expect(readFileSync(file, 'utf8')).toBe(first)
   expect(await page.locator('.written').first().textContent()).toMatch(/One\s*1\s*Two\s*Two\s*2/)
