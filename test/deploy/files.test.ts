@@ -82,6 +82,21 @@ test('every alert over a metric of a fleet names the lender', () => {
 const compose = read('clickhouse/compose.yaml').services!
 const node = read('clickhouse/node.yaml')
 
+test('the cluster has four nodes, each in its shard and under its own name', () => {
+  const shards = [...node.remote_servers!.loantape!.shard!]
+  expect(shards).toMatchObject(Array(2).fill({internal_replication: true, replica: [{}, {}]}))
+  const hosts = shards.flatMap(({replica}, index) =>
+    [...replica!].map(({host}) => [String(host), String(index + 1)] as const),
+  )
+  expect(hosts.map(([host]) => host)).toEqual(Object.keys(NODE_URLS))
+  for (const [host, shard] of hosts)
+    expect(compose[host]).toMatchObject({
+      hostname: host,
+      environment: {SHARD: shard, REPLICA: host},
+      ports: [`${new URL(NODE_URLS[host as keyof typeof NODE_URLS]).host}:8123`],
+    })
+})
+
 test("every node knows the macros in the tables' Keeper paths", () => {
   const {engine} = topologyOf('loantape')
   const macros = new Set(`${engine('shards')} ${engine('everywhere')}`.match(/(?<=\{)\w+(?=\})/g))
@@ -90,6 +105,15 @@ test("every node knows the macros in the tables' Keeper paths", () => {
   for (const {'@from_env': name} of Object.values(node.macros!))
     for (const host of Object.keys(NODE_URLS))
       expect(compose[host]?.environment?.[String(name)]).toBeDefined()
+})
+
+test('every Keeper belongs to the quorum, and nodes ask all of them', () => {
+  const keepers = [...read('clickhouse/keeper.yaml').keeper_server!.raft_configuration!.server!]
+  for (const {id, hostname} of keepers)
+    expect(compose[String(hostname)]).toMatchObject({hostname, environment: {KEEPER_ID: String(id)}})
+  const asked = [...node.zookeeper!.node!].map(({host}) => host)
+  expect(asked).toEqual(keepers.map(({hostname}) => hostname))
+  expect(Object.keys(compose)).toHaveLength(keepers.length + Object.keys(NODE_URLS).length)
 })
 
 test('images have a version, and everything listens only on loopback', () => {
