@@ -152,9 +152,15 @@ export function tolerate<T>(codes: readonly string[], work: () => T): T | undefi
   }
 }
 
-/** Returns the code of a failed connection with what could not be reached, perhaps a proxy: `ECONNREFUSED 10.0.0.7:3128`. */
-export const reachOf = (error: unknown): string =>
-  /(?<=^(connect|getaddrinfo) )E\w+ \S+/.exec(messageOf(error))?.[0] ?? codeOf(error)
+/**
+ * Returns the code of a failed connection with what could not be reached, perhaps a proxy (`ECONNREFUSED 10.0.0.7:3128`), or with
+ * the client's words (`UND_ERR_SOCKET, other side closed`).
+ */
+export function reachOf(error: unknown): string {
+  const [words, code] = [messageOf(error), codeOf(error)]
+  const reached = /(?<=^(connect|getaddrinfo) )E\w+ \S+/.exec(words)?.[0] ?? code
+  return code.startsWith('UND_') ? `${code}, ${words}` : reached
+}
 
 /** Disk faults get a plain message, our own errors stay as they are. If cleanup failed as well, the first error counts. */
 export function explainError(error: unknown): LoantapeError {

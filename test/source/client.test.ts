@@ -107,7 +107,8 @@ test.each(cases)(
 
 // undici rounds its timeouts to half seconds.
 test.each<[string, number, Spoil]>([
-  ['UND_ERR_HEADERS_TIMEOUT', 0.2, () => undefined],
+  ['UND_ERR_HEADERS_TIMEOUT, Headers Timeout Error', 0.2, () => undefined],
+  ['UND_ERR_SOCKET, other side closed', 0.2, (response) => response.socket?.destroy()],
   ['UND_ERR_BODY_TIMEOUT', 0.2, (response) => response.writeHead(200, JSON_TYPE).write(HALF)],
   [
     'not complete in time',
@@ -117,7 +118,7 @@ test.each<[string, number, Spoil]>([
       response.on('close', () => clearInterval(dripping))
     },
   ],
-])('gives up an answer that never ends: %s', async (words, requestTimeoutSeconds, spoil) => {
+])('gives up an answer that never comes or never ends, and says why: %s', async (words, requestTimeoutSeconds, spoil) => {
   await using server = await startTestServer((_request, response) => void spoil(response))
   const error = await failureOf(ask(server, {requestTimeoutSeconds, retries: 0}))
   expect(error).toMatchObject({code: 'SOURCE_UNREACHABLE', exitCode: 6})
