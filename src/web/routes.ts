@@ -91,10 +91,10 @@ async function addNotes(
 /** `/portfolio`, with notes about limits. */
 async function viewLimits(view: AskingView): Promise<Page | undefined> {
   const page = await viewPortfolio(view, {notes: listStanding(view.stateDb, 'limit')})
-  const {rows} = await view
-    .ask({sql: 'select name from mart.limit_status order by 1', isWhole: true})
-    // The table may be missing or have no names; the page says so itself.
-    .catch(() => ({rows: []}))
+  // The page itself says what of it is missing.
+  const named = listTables(view).find(({name}) => name === 'mart.limit_status')
+  if (!named?.columns.some(({name}) => name === 'name')) return page
+  const {rows} = await view.ask({sql: 'select name from mart.limit_status order by 1', isWhole: true})
   return rows.length === 0 ? page : addNotes(page, view, 'limit', rows.flat().map(String))
 }
 
