@@ -133,7 +133,7 @@ test('a batch that another process delivers to the same place is left to it', as
     return 201
   })
   const first = deliver(http(endpoint))
-  await begun.promise
+  await Promise.race([begun.promise, first])
   expect(await failureOf(deliver(http(endpoint)))).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
   refused.resolve()
   expect(await first).toMatchObject({outcome: 'delivered'})
