@@ -262,18 +262,16 @@ const PLAIN: Readonly<Record<string, string>> = Object.fromEntries(
     .map(([sign, ...plain]) => [sign, plain.join('')]),
 )
 
-/** One line of at most `longest` characters. In ASCII, characters without a plain form become `?`. */
+/** One line of at most `longest` characters. Emoji become `?`; in ASCII, so do all characters without a plain form. */
 export function fitText(text: string, longest: number, characters: keyof typeof CHARACTERS): string {
   const shown = text.replace(/\s/g, ' ').replace(/\p{C}/gu, '')
-  const line = characters === 'ascii' ? toAscii(shown) : shown.normalize('NFC')
+  const line = characters === 'ascii' ? toAscii(shown) : shown.normalize('NFC').replace(ASTRAL, '?')
   const fitted = line.replace(/ +/g, ' ').trim()
-  if (fitted.length <= longest) return fitted
-  // Does not keep half of a character of two UTF-16 units.
-  return `${fitted
-    .slice(0, longest - 3)
-    .replace(/[\ud800-\udbff]$/, '')
-    .trimEnd()}...`
+  return fitted.length <= longest ? fitted : `${fitted.slice(0, longest - 3).trimEnd()}...`
 }
+
+/** Emoji among them. QuickBooks fails on them, Xero drops them. */
+const ASTRAL = /[\u{10000}-\u{10ffff}]/gu
 
 const toAscii = (text: string) =>
   text

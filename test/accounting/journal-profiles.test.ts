@@ -170,6 +170,5 @@ test('text is fitted: one line of the characters that the importer takes, cut wi
   expect(fit('12½ Đorđe’s Rd, ⅓ × 4′')).toEqual(["12 1/2 Dorde's Rd, 1/3 x 4'", '12½ Đorđe’s Rd, ⅓ × 4′'])
   expect(fit('大阪市北区 \ud800\ue000')).toEqual(['?????', '大阪市北区'])
   expect(fit('x'.repeat(81))).toEqual(Array(2).fill(`${'x'.repeat(77)}...`))
-  // Never cuts a character in half.
-  expect(fit('🏠🏠🏠🏠', 6)).toEqual(['????', '🏠...'])
+  expect(fit('🏠 4 𠮷, ♥')).toEqual(['? 4 ?, ?', '? 4 ?, ♥'])
 })
