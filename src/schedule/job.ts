@@ -3,6 +3,7 @@ import {createRequire} from 'node:module'
 import {basename, join, resolve} from 'node:path'
 import type Yaml from 'yaml'
 import {z} from 'zod'
+import {findJournalProfile} from '../accounting/profiles.ts'
 import {isTimeZone} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {explainError, type LoantapeError, messageOf, newError} from '../core/errors.ts'
@@ -43,6 +44,10 @@ const stepSchema = z.discriminatedUnion('do', [
     .refine(({profiles, dialect}) => dialect === undefined || profiles.includes('csv'), {
       path: ['dialect'],
       error: "expected 'csv' among the profiles",
+    })
+    .refine(({profiles, period}) => period || !profiles.some(findJournalProfile), {
+      path: ['period'],
+      error: "expected 'previous': a journal is that of a month",
     }),
   /** Close the previous month, on this business day of the month or later; before it the job ends successfully. */
   z.strictObject({

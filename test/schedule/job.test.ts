@@ -93,6 +93,7 @@ test.each<[fields: string[], wrong: Record<string, unknown>]>([
   ],
   [['schedule', 'steps'], {schedule: '0 7 1 *', steps: []}],
   [['catchUp'], {catchUp: 'each', steps: [{do: 'sync'}]}],
+  [['steps.0.period', "'previous'"], {steps: [{...EXPORT, profiles: ['csv', 'xero']}]}],
   [['every'], {steps: [{do: 'digest', page: 'morning', every: 'day'}]}],
   [['steps.0.to.0', 'mail address'], {steps: [{do: 'digest', page: 'morning', to: ['ann']}]}],
 ])('a bad %s is refused with file and field', async (fields, wrong) => {
