@@ -51,7 +51,7 @@ export const commands = {
         `Laid out ${folder}:`,
         ...files.map((name) => `  ${name}`),
         'In that folder, next:',
-        '  loantape doctor       whether everything is in place; base URL and key belong into .env',
+        '  loantape doctor       whether everything is in place; base URL and key are set in .env',
         '  loantape test         the example of a table of your own, sql/risk/watch_list.sql',
         '  loantape run nightly  the first sync and its files, in data/',
       ].join('\n'),

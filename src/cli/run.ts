@@ -56,9 +56,11 @@ function renderStep(step: StepResult): string {
   if (step.do === 'ingest_rates') return renderRates(step.result)
   if (step.do === 'digest') {
     const {page, outcome} = step.result
-    const waits =
-      'could not be sent to everybody yet. The log says why; later runs and `loantape serve` try again'
-    return `Digest ${page}: ${outcome === 'waits' ? waits : outcome.replaceAll('_', ' ')}.`
+    const said: Partial<Record<typeof outcome, string>> = {
+      waits: 'could not be sent to everybody yet. The log says why; later runs and `loantape serve` try again',
+      no_channel: 'not sent, since no channel of alarms is set',
+    }
+    return `Digest ${page}: ${said[outcome] ?? outcome.replaceAll('_', ' ')}.`
   }
   if (step.do === 'deliver') return renderExported({deliveries: step.result})
   if (step.do === 'publish') return renderPublished(step.result)
