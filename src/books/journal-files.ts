@@ -75,6 +75,8 @@ const CONTENTS: Record<string, Content> = {
     read: (text) => (text.startsWith('-') ? {credit: text.slice(1)} : {debit: text}),
   },
   memo: {write: ({line}, fit) => fit(line.memo)},
+  /** Of a reversal, only the number that it reverses. */
+  title: {write: ({line}, fit) => fit(line.memo.replace(/^(Reverses \S+):.*/su, '$1'))},
   memo_in_batch: {
     write({line, batchId}, fit) {
       const mark = ` [${batchId}]`
