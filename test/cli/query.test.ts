@@ -106,6 +106,12 @@ test('decimals beyond a double are exact in every format', async () => {
   })
 })
 
+test('an infinite date is shown as such, not as a day millions of years from now', async () => {
+  const ends = `select 'infinity'::date as a, '-infinity'::date as b, '9999-12-31'::date as c, ['infinity'::date] as d`
+  const {stdout} = await lab.run(['query', ends, '--format', 'csv'])
+  expect(stdout).toBe('a,b,c,d\ninfinity,-infinity,9999-12-31,"[""infinity""]"\n')
+})
+
 test('texts are quoted in CSV and escaped in a table, which may have more rows than a call takes arguments', async () => {
   const print = async (...args: string[]) => (await lab.run(['query', ...args])).stdout
   const address = `select property_address as a from core.deal where deal_id = 'deal_000002'`
