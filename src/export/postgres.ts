@@ -126,7 +126,7 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
   const {columns} = table
   const source = `${table.schema}.${table.name}`
   const fields = columns.map(({name, type}) => `${escapeIdentifier(name)} ${TYPES[type] ?? type}`)
-  await session.run(`create table ${target} (${fields.join(', ')})`)
+  await session.run(`create table ${target} (${fields.join(', ')})`, `, table '${source}',`)
   using folder = makeTemporaryFolder('loantape-publish-')
   const file = join(folder.path, `${source}.csv`)
   // A server before 18 takes an unquoted `\.` on a line of its own for the end.
@@ -270,9 +270,9 @@ type Session = Awaited<ReturnType<typeof openSession>>
 
 async function openSession(url: string) {
   const server = describeServer(url)
-  const explained = <T>(answer: Promise<T>): Promise<T> =>
+  const explained = <T>(answer: Promise<T>, place = ''): Promise<T> =>
     answer.catch((error: unknown) => {
-      throw explainTarget(error, `PostgreSQL at ${server}`, ERRORS)
+      throw explainTarget(error, `PostgreSQL at ${server}${place}`, ERRORS)
     })
   const create = async () =>
     // Reads the files of certificates that the URL names.
@@ -302,8 +302,9 @@ async function openSession(url: string) {
   return {
     /** `host:port/database` */
     server,
-    async run(sql: string): Promise<void> {
-      await explained(client.query(sql))
+    /** `place` is for errors. */
+    async run(sql: string, place?: string): Promise<void> {
+      await explained(client.query(sql), place)
     },
     rows,
     column: async <T>(value: z.ZodType<T>, sql: string, values: unknown[] = []): Promise<T[]> =>

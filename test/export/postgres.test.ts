@@ -129,6 +129,13 @@ test('names that PostgreSQL would cut to the same one are refused; a long one is
   }
 })
 
+test('a table that PostgreSQL cannot have is named', async () => {
+  const sql = 'create schema release.core; create table release.core.deal as select 1 as xmin'
+  const refused = await failureOf(publish(await publishTables(data.folder, {release_id: 'refused', sql})))
+  expect(refused).toMatchObject({code: 'PUBLISH_FAILED', exitCode: 1})
+  expect(refused.message).toMatch(/, table 'core\.deal', refused: .* "xmin" conflicts/)
+})
+
 /** Lets the server run `body` for each row of a table that a later publication makes. */
 async function letReact(
   table: string,
