@@ -1,5 +1,6 @@
 import {randomUUID} from 'node:crypto'
 import {Webhook} from 'standardwebhooks'
+import {z} from 'zod'
 import type {DealStatus} from '../contract/deal.ts'
 import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
 import {createListProgress, type PageBody, readPage} from '../contract/list.ts'
@@ -191,13 +192,23 @@ const LONGEST_WAIT_MS = 60_000
 const OVERLOADED = new Set([429, 503])
 const FAILING = new Set([500, 502, 503, 504])
 
+const said = z.string().min(1).optional().catch(undefined)
+
+/** Problem details (RFC 9457), all of whose members are optional; a proxy in between may answer in another form. */
+const refusalSchema = z
+  .object({title: said, detail: said, code: said, errors: problemSchema.shape.errors.catch(undefined)})
+  .catch({})
+
 async function refusalOf(response: Response): Promise<ApiError> {
-  const requestId = response.headers.get('x-request-id')
-  // A proxy in between may answer in another form.
-  const parsed = problemSchema.safeParse(parseJson(await response.text()))
-  if (parsed.success) return new ApiError(parsed.data, {requestId})
-  const detail = `The service answered ${response.status} without saying why.`
-  return new ApiError({status: response.status, code: 'unknown', detail}, {requestId})
+  const {status, headers} = response
+  const requestId = headers.get('x-request-id')
+  const told = refusalSchema.parse(parseJson(await response.text()))
+  const {
+    title = `The service answered ${status} without saying why.`,
+    detail = title,
+    code = 'unknown',
+  } = told
+  return new ApiError({status, code, detail, errors: told.errors}, {requestId})
 }
 
 /** Far more than any file the service accepts. */

@@ -4,7 +4,13 @@ import {availableParallelism, totalmem} from 'node:os'
 import {setImmediate as nextTurn} from 'node:timers/promises'
 import {setFlagsFromString} from 'node:v8'
 import {runInNewContext} from 'node:vm'
-import {type DuckDBConnection, DuckDBDateValue, DuckDBInstance, type DuckDBValue, type Json} from '@duckdb/node-api'
+import {
+  type DuckDBConnection,
+  DuckDBDateValue,
+  DuckDBInstance,
+  type DuckDBValue,
+  type Json,
+} from '@duckdb/node-api'
 import reading from '@duckdb/node-api/lib/vectors/dataAccessors.js'
 import pLimit from 'p-limit'
 import type {z} from 'zod'

@@ -145,6 +145,24 @@ test('a refusal names code, fields and request', async () => {
   expect(waits).toEqual([])
 })
 
+test('a refusal keeps the reason of a service that leaves out members of problem details', async () => {
+  const told = [
+    [
+      {title: 'Unprocessable', status: '422', detail: 'The amount is too small.', errors: 'none'},
+      'The amount is too small.',
+    ],
+    [{title: 'Conflict', errors: [{path: 'loan_amount', message: 'too small'}]}, 'Conflict'],
+    [{error: 'private'}, 'The service answered 422 without saying why.'],
+    [['private'], 'The service answered 422 without saying why.'],
+  ] as const
+  for (const [body, reason] of told) {
+    service.faults.add({match: {times: 1}, fault: {kind: 'status', status: 422, body: JSON.stringify(body)}})
+    const refusal = await failureOf(client.deals.create(newDeal))
+    expect(refusal).toMatchObject({status: 422, code: 'unknown', message: `${reason} [unknown]`})
+    expect(refusal.errors).toEqual('errors' in body && body.errors !== 'none' ? body.errors : [])
+  }
+})
+
 test('neither a redirect nor a header that cannot be sent is asked again', async () => {
   service.faults.add({fault: {kind: 'status', status: 301, body: 'moved', headers: {location: '/v2'}}})
   expect(await failureOf(client.deals.get('x'))).toMatchObject({status: 301, code: 'unknown'})
