@@ -182,22 +182,24 @@ const COPIES = {
   parquet: 'format parquet, compression zstd',
 }
 
-/**
- * In JSON, NaN and infinity become null, and decimals get a digit before the point; Parquet has whole numbers of 64 bits, so
- * larger ones become decimals.
- */
+/** As JSON, in which `NaN` and infinity become null wherever they are but in texts. */
+const buildFiniteSql = (cell: string) => String.raw`array_to_string(list_transform(
+  regexp_extract_all(to_json(${cell})::varchar, '"(?:[^"\\]|\\.)*"|[^"]+'),
+  lambda part: if(part[1] = '"', part, regexp_replace(part, '-?(NaN|Infinity)', 'null', 'g'))), '')::json`
+
+/** In JSON, decimals get a digit before the point; Parquet has whole numbers of 64 bits, so larger ones become decimals. */
 function buildRows(columns: readonly TableColumn[], from: string, format: 'json' | 'parquet'): string {
   const cells = columns.map(({name, type}) => {
     const quoted = quoteName(name)
-    if (format === 'json' && /^(FLOAT|DOUBLE)$/.test(type))
-      return `if(isfinite(${quoted}), ${quoted}, null) as ${quoted}`
     const wider =
       format === 'parquet'
         ? type.replaceAll(/\bU?HUGEINT\b/g, 'DECIMAL(38,0)')
         : type.replaceAll(/DECIMAL\((\d+),\1\)/g, (_, digits) =>
             digits === '38' ? 'DECIMAL(38,37)' : `DECIMAL(${Number(digits) + 1},${digits})`,
           )
-    return wider === type ? quoted : `cast(${quoted} as ${wider}) as ${quoted}`
+    const cell = wider === type ? quoted : `cast(${quoted} as ${wider})`
+    const isFinite = format === 'parquet' || !/\b(FLOAT|DOUBLE)\b/.test(type)
+    return `${isFinite ? cell : buildFiniteSql(cell)} as ${quoted}`
   })
   return `select ${cells.join(', ')} from ${from}`
 }

@@ -337,6 +337,9 @@ test('a JSON download is JSON: a number that is not finite is null, every decima
   const q = `select 'nan'::double as "n n", '-infinity'::float as f, 1.5::double as d, [1.5::double] as l, 'x' as t, -0.25::decimal(18,18) as s, [0.5::decimal(38,38)] as w`
   const rows = await read('/data/query.json', {q})
   expect(JSON.parse(rows)).toEqual([{'n n': null, f: null, d: 1.5, l: [1.5], t: 'x', s: -0.25, w: [0.5]}])
+  const within = `select {'NaN': ['nan'::double, null, 2], 't': '[-Infinity, "NaN\\"]', 'm': map {'a"NaN': '-inf'::float}, 'd': .5::decimal(2,2)} as "a b" from range(2)`
+  const row = {'a b': {NaN: [null, null, 2], t: '[-Infinity, "NaN\\"]', m: {'a"NaN': null}, d: 0.5}}
+  expect(JSON.parse(await read('/data/query.json', {q: within}))).toEqual([row, row])
 })
 
 test('a Parquet download keeps each digit of a whole number, however long it is', async () => {
