@@ -198,8 +198,8 @@ function buildRows(columns: readonly TableColumn[], from: string, format: 'json'
             digits === '38' ? 'DECIMAL(38,37)' : `DECIMAL(${Number(digits) + 1},${digits})`,
           )
     const cell = wider === type ? quoted : `cast(${quoted} as ${wider})`
-    const isFinite = format === 'parquet' || !/\b(FLOAT|DOUBLE)\b/.test(type)
-    return `${isFinite ? cell : buildFiniteSql(cell)} as ${quoted}`
+    const isExact = format === 'parquet' || !/\b(FLOAT|DOUBLE)\b/.test(type)
+    return `${isExact ? cell : buildFiniteSql(cell)} as ${quoted}`
   })
   return `select ${cells.join(', ')} from ${from}`
 }
