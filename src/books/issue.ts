@@ -34,7 +34,7 @@ import {type BatchResult, isWholeBatch, measureBatch} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
 import {beginFolder, syncToDisk} from '../store/files.ts'
 import {readWentOn} from '../store/recorded.ts'
-import type {Release} from '../store/release.ts'
+import {openRelease, type Release} from '../store/release.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {describeStale, type JournalTarget, prepareBatch, readIssueState} from './journal-batch.ts'
 import {compareIssued, requireSameHistory} from './standing.ts'
@@ -169,7 +169,9 @@ async function* listSteps(
 ): AsyncGenerator<Step> {
   const issued = [...listIssuedMonths(stateDb, profile.name), period].sort()
   const range = {first: issued[0] ?? period, last: issued.at(-1) ?? period}
-  const withOpening = request.withOpening || hasOpenings(stateDb, profile.name)
+  const isOpened = hasOpenings(stateDb, profile.name)
+  if (request.withOpening && !isOpened) await requireOpenings(await readRelease(period), profile, range.first)
+  const withOpening = request.withOpening || isOpened
   const common = {profile, present: mapping, withOpening}
   const wentOn = readWentOn(stateDb)
   const asClosed = listAsClosed(stateDb, profile.name, range).map((month) => ({
@@ -204,6 +206,18 @@ async function* listSteps(
   }))
   yield* present.filter(({month}) => month <= period)
   yield* [...asClosed, ...present].filter(({month}) => month > period)
+}
+
+/** Those of a month before the `first` that the profile gets are in none of its batches. @throws ConfigError `PERIOD_STATE` */
+async function requireOpenings(release: Release, {name}: JournalProfile, first: string): Promise<void> {
+  await using db = await openRelease(release)
+  const [month] = await db.column(z.string().nullable(), 'select min(period) from accounting.opening_line')
+  if (!month || month >= first) return
+  throw newError(
+    'PERIOD_STATE',
+    `Opening balances belong to ${month}, before ${first}, the first month of ${name}: expected that month with --with-opening.`,
+    {next: 'It brings all months since, too. If your books have them, leave --with-opening out.'},
+  )
 }
 
 /** The files as they were handed out, by name, with the manifest last. @throws UnexpectedError `STATE_UNREADABLE` */

@@ -57,7 +57,8 @@ function renderStep(step: StepResult): string {
   if (step.do === 'digest') {
     const {page, outcome} = step.result
     const said: Partial<Record<typeof outcome, string>> = {
-      waits: 'could not be sent to everybody yet. The log says why; later runs and `loantape serve` try again',
+      waits:
+        'could not be sent to everybody yet. The log says why; later runs and `loantape serve` try again',
       no_channel: 'not sent, since no channel of alarms is set',
     }
     return `Digest ${page}: ${said[outcome] ?? outcome.replaceAll('_', ' ')}.`

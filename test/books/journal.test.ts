@@ -89,6 +89,16 @@ test('an export issues what is new since the last one, and nothing if nothing is
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 63_000n, 1090: -63_000n})
 })
 
+test('opening balances of a month before the first one that a profile gets are refused, not left out in silence', async () => {
+  await walkOn('2026-02-03', 130)
+  const late = await failureOf(books.export('xero', '2026-02', '2026-02-04', true))
+  expect(late).toMatchObject({code: 'PERIOD_STATE', exitCode: 2})
+  expect(late.message).toContain('belong to 2026-01, before 2026-02')
+  await books.export('xero', '2026-01', '2026-02-04')
+  expect(await books.export('xero', '2026-02', '2026-02-04', true)).toMatchObject([{period: '2026-01'}, {}])
+  expect(books.sumBatches('xero', '')).toEqual({1200: 63_000n, 1090: -63_000n})
+})
+
 test('what a dead command wrote down is not issued again by one that continued beside it', async () => {
   const january = {profiles: ['xero'], period: '2026-01', withOpening: false}
   const die = (step: RunStep) => {

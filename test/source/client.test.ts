@@ -118,12 +118,15 @@ test.each<[string, number, Spoil]>([
       response.on('close', () => clearInterval(dripping))
     },
   ],
-])('gives up an answer that never comes or never ends, and says why: %s', async (words, requestTimeoutSeconds, spoil) => {
-  await using server = await startTestServer((_request, response) => void spoil(response))
-  const error = await failureOf(ask(server, {requestTimeoutSeconds, retries: 0}))
-  expect(error).toMatchObject({code: 'SOURCE_UNREACHABLE', exitCode: 6})
-  expect(error.message).toContain(words)
-})
+])(
+  'gives up an answer that never comes or never ends, and says why: %s',
+  async (words, requestTimeoutSeconds, spoil) => {
+    await using server = await startTestServer((_request, response) => void spoil(response))
+    const error = await failureOf(ask(server, {requestTimeoutSeconds, retries: 0}))
+    expect(error).toMatchObject({code: 'SOURCE_UNREACHABLE', exitCode: 6})
+    expect(error.message).toContain(words)
+  },
+)
 
 /** Returns the error that one such answer causes without a retry. */
 async function refusalOf(answer: Spoil, changes: Partial<ClientConfig> = {}) {
