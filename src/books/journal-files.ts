@@ -77,12 +77,7 @@ const CONTENTS: Record<string, Content> = {
   memo: {write: ({line}, fit) => fit(line.memo)},
   /** Of a reversal, only the number that it reverses. */
   title: {write: ({line}, fit) => fit(line.memo.replace(/^(Reverses \S+):.*/su, '$1'))},
-  memo_in_batch: {
-    write({line, batchId}, fit) {
-      const mark = ` [${batchId}]`
-      return `${fit(line.memo, mark.length)}${mark}`
-    },
-  },
+  memo_in_batch: {write: ({line, batchId}, fit) => `${fit(line.memo, batchId.length + 3)} [${batchId}]`},
   batch_id: {write: ({batchId}) => batchId},
   line_no: {write: ({index}) => String(index + 1), read: (line_no) => ({line_no})},
   ...Object.fromEntries(DIMENSIONS.map((field) => [field, {write: ({mapping}) => mapping[field]}])),
