@@ -1,3 +1,4 @@
+import {addAbortListener} from 'node:events'
 import {existsSync, readFileSync} from 'node:fs'
 import {basename} from 'node:path'
 import {z} from 'zod'
@@ -38,6 +39,7 @@ const messageSchema = z.object({
 })
 
 export type Message = z.output<typeof messageSchema>
+type Outgoing = Message & {signal: AbortSignal}
 /** `alarm` is the name of an alarm, or a digest. `only` limits it to one channel. */
 type News = Message & {alarm: string; only?: string}
 
@@ -156,29 +158,43 @@ async function sendNews(
         isoOf(now - KEPT_DAYS * DAY_MS),
       ])
   })
-  for (;;) {
-    const notice = claimNotice(stateDb, config, world.realClock.now())
-    const send = notice && channels[notice.channel]
-    if (!send) return
-    const {message} = notice
-    const title = config.source === undefined ? message.title : `${config.source}: ${message.title}`
-    let error: string | null = null
-    let left = message
-    try {
-      const refused = await send({...message, title})
-      if (refused.length > 0) {
-        left = {...message, to: refused.join(', ')}
-        throw newError('ALARM_REFUSED', `Mail server refused '${left.to}': all others have the message.`, {
-          next: "Check the address: it stands in LOANTAPE_ALARM_EMAIL_TO, or in `to` of the job's digest.",
-        })
+  const ending = new AbortController()
+  using _stop = addAbortListener(world.signal, () => {
+    setTimeout(() => ending.abort(), LAST_SEND_MS).unref()
+  })
+  const sendAll = async (channel: Channel) => {
+    const send = channels[channel]
+    while (send && !world.signal.aborted) {
+      const notice = claimNotice(stateDb, config, channel, world.realClock.now())
+      if (!notice) return
+      const {message} = notice
+      const title = config.source === undefined ? message.title : `${config.source}: ${message.title}`
+      const signal = AbortSignal.any([ending.signal, AbortSignal.timeout(LONGEST_SEND_MS)])
+      let error: string | null = null
+      let left = message
+      try {
+        const refused = await send({...message, title, signal})
+        if (refused.length > 0) {
+          left = {...message, to: refused.join(', ')}
+          throw newError('ALARM_REFUSED', `Mail server refused '${left.to}': all others have the message.`, {
+            next: "Check the address: it stands in LOANTAPE_ALARM_EMAIL_TO, or in `to` of the job's digest.",
+          })
+        }
+      } catch (thrown) {
+        if (ending.signal.aborted) return
+        error = closeWords(scrubSecrets(messageOf(thrown)))
+        world.log.warn({reason: error}, `an alarm could not be sent by ${channel}; it is tried again`)
       }
-    } catch (thrown) {
-      error = closeWords(scrubSecrets(messageOf(thrown)))
-      world.log.warn({reason: error}, `an alarm could not be sent by ${notice.channel}; it is tried again`)
+      const sent_at = error === null ? isoOf(world.realClock.now()) : null
+      stateDb.update('notice', {notice_id: notice.notice_id}, {sent_at, error, message: JSON.stringify(left)})
+      // The rest of it waits for the next call, which sends what is new elsewhere.
+      if (signal.aborted) return
     }
-    const sent_at = error === null ? isoOf(world.realClock.now()) : null
-    stateDb.update('notice', {notice_id: notice.notice_id}, {sent_at, error, message: JSON.stringify(left)})
   }
+  // At once, so that a channel that hangs holds up no other.
+  const sending = CHANNEL_NAMES.map(sendAll)
+  await Promise.allSettled(sending)
+  await Promise.all(sending)
 }
 
 /** What cannot be seen now, such as the limits of a damaged release, stays; alarms of deleted jobs are removed. */
@@ -203,12 +219,11 @@ const FIRST_PAUSE_MS = 60_000
 
 const noticeRow = z.object({
   notice_id: z.number(),
-  channel: z.enum(CHANNEL_NAMES),
   message: z.string().transform((text) => messageSchema.parse(JSON.parse(text))),
 })
 
 /** No other process gets the notice before its next attempt. What a clock running ahead put off too far is due now. */
-function claimNotice(stateDb: StateDb, config: Config, now: number) {
+function claimNotice(stateDb: StateDb, config: Config, channel: Channel, now: number) {
   return stateDb.first(
     noticeRow,
     `update notice set
@@ -218,22 +233,22 @@ function claimNotice(stateDb: StateDb, config: Config, now: number) {
      where notice_id = (
        select notice_id from notice
        where sent_at is null and (next_attempt_at <= ?1 or next_attempt_at > ?1 + ${2 * HOUR_MS}) and created_at > ?2
-         and (channel in (select value from json_each(?3)) or (?5 and message ->> '$.to' is not null))
+         and channel = ?3 and (?5 or message ->> '$.to' is not null)
        order by notice_id limit 1
      )
      returning *`,
     [
       now,
       isoOf(now - SENT_WITHIN_DAYS * DAY_MS),
-      JSON.stringify(listAlarmChannels(config)),
+      channel,
       isoOf(now),
-      Number(config.smtpUrl !== undefined),
+      Number(listAlarmChannels(config).includes(channel)),
     ],
   )
 }
 
 /** Each channel returns the addresses that were refused; it throws if all were. False: it cannot send. */
-function createChannels(config: Config): Record<Channel, false | ((message: Message) => Promise<string[]>)> {
+function createChannels(config: Config): Record<Channel, false | ((message: Outgoing) => Promise<string[]>)> {
   const {alarmWebhookUrl: webhookUrl, smtpUrl, alarmEmailTo, alarmEmailFrom: from} = config
   return {
     webhook: webhookUrl !== undefined && ((message) => postMessage(webhookUrl, message)),
@@ -242,15 +257,20 @@ function createChannels(config: Config): Record<Channel, false | ((message: Mess
 }
 
 const SEND_TIMEOUT_MS = 15_000
+/** For a whole message: a server that drips never times out between two parts of an answer. */
+const LONGEST_SEND_MS = 10 * SEND_TIMEOUT_MS
+/** For a message under way when the process is asked to stop. The next server sends it again. */
+const LAST_SEND_MS = 5_000
 
 /** Posts to a Slack-style webhook (https://api.slack.com/messaging/webhooks); these three characters are markup in `text`. */
-async function postMessage(url: string, {title, words}: Message): Promise<string[]> {
+async function postMessage(url: string, {title, words, signal}: Outgoing): Promise<string[]> {
   const escapeMarkup = (text: string) =>
     text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
   const status = await ask(url, {
     method: 'POST',
     headers: {'content-type': 'application/json'},
     body: JSON.stringify({text: `*${escapeMarkup(title)}*\n${escapeMarkup(words)}`}),
+    signal,
   })
   if (status >= 200 && status < 300) return []
   throw newError('ALARM_REFUSED', `Alarm webhook answered ${status}: expected 2xx.`)
@@ -258,7 +278,7 @@ async function postMessage(url: string, {title, words}: Message): Promise<string
 
 async function ask(
   url: string,
-  asked: {method?: 'POST'; headers?: Record<string, string>; body?: string} = {},
+  asked: {method?: 'POST'; headers?: Record<string, string>; body?: string; signal?: AbortSignal} = {},
 ) {
   // Loaded late, since it would slow the start of every command.
   const [{request}, {openAgent}] = await Promise.all([import('undici'), import('../core/outgoing.ts')])
@@ -272,7 +292,7 @@ async function ask(
 async function mailMessage(
   url: string,
   from: string,
-  {title, words, html, file, to}: Message,
+  {title, words, html, file, to, signal}: Outgoing,
 ): Promise<string[]> {
   const {createTransport} = await import('nodemailer')
   const transport = createTransport({
@@ -282,6 +302,7 @@ async function mailMessage(
     connectionTimeout: SEND_TIMEOUT_MS,
     greetingTimeout: SEND_TIMEOUT_MS,
     socketTimeout: SEND_TIMEOUT_MS,
+    socketCloseTimeout: 1_000,
     disableFileAccess: true,
     disableUrlAccess: true,
   })
@@ -297,6 +318,7 @@ async function mailMessage(
       text,
       html,
       attachments,
+      signal,
     })
     return rejected
   } finally {

@@ -1,3 +1,5 @@
+import {once} from 'node:events'
+import {type AddressInfo, createServer} from 'node:net'
 import {afterEach, beforeEach, expect, test, vi} from 'vitest'
 import {z} from 'zod'
 import {type Config, parseConfig} from '../../src/core/config.ts'
@@ -11,6 +13,7 @@ import {createWorldAt} from '../support/data.ts'
 import {startInbox} from '../support/inbox.ts'
 import {aManifest} from '../support/releases.ts'
 import {useShared} from '../support/set-up.ts'
+import {until} from '../support/until.ts'
 
 const HOUR = 3_600_000
 
@@ -433,6 +436,35 @@ test('a receiver is left once it has answered, whatever it goes on to say', asyn
   await tell()
   expect(talker.requests).toHaveLength(2)
   expect(heardOut).toBe(0)
+})
+
+test('a mail server that answers without end holds up neither the webhook nor a stop, after which the mail is sent', async () => {
+  const ended = Promise.withResolvers<void>()
+  await using dripper = createServer((socket) => {
+    socket.on('error', () => undefined).once('close', () => ended.resolve())
+    socket.write('220 mail.example.com\r\n')
+    let dripped = 0
+    const dripping = setInterval(
+      () => (dripped++ < 150 ? socket.write('250-HELP\r\n') : socket.destroy()),
+      100,
+    )
+    socket.once('close', () => clearInterval(dripping))
+  }).listen(0, '127.0.0.1')
+  await once(dripper, 'listening')
+  const {smtpUrl} = config
+  config = {...config, smtpUrl: `smtp://127.0.0.1:${(dripper.address() as AddressInfo).port}`}
+  endRun(stateDb, beginRun(stateDb, 'nightly', now), shrunk, now)
+  const stopping = new AbortController()
+  const telling = tellPeople(stateDb, config, () => watched(), {...world(), signal: stopping.signal})
+  await until(() => posts.length === 1)
+  stopping.abort()
+  await telling
+  await ended.promise
+  expect(stateDb.column(z.unknown(), 'select error from notice')).toEqual([null, null])
+  config = {...config, smtpUrl}
+  now += HOUR
+  await tell()
+  expect([posts, mails]).toMatchObject([{length: 1}, [expect.stringContaining('GUARD_SHRINK')]])
 })
 
 test('a password of the mail server goes to none that offers no TLS, unless it is this machine', async () => {
