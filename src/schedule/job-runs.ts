@@ -102,8 +102,9 @@ export type AttemptEnd = Pick<JobRun, 'exit_code'> &
 export function endRun(stateDb: StateDb, run: JobRun, end: AttemptEnd, now: number): void {
   const {exit_code, error_code = null, error = null, summary = null, not_before = null} = end
   const {job_run_id, attempt} = run
-  // Read again: the scheduler moves it when the clock is set.
-  const started_at = readRun(stateDb, job_run_id).started_at ?? isoOf(now)
+  // Read again: the scheduler moves it when the clock is set. Not there, if another database has taken the place of its own.
+  const [started] = stateDb.column(text, 'select started_at from job_run where job_run_id = ?', [job_run_id])
+  const started_at = started ?? isoOf(now)
   // While the clock is behind, the attempt would end before earlier ones, and nobody would be told of it.
   const ended_at = isoOf(Math.max(Date.parse(started_at), now))
   const [state, reason] =

@@ -534,6 +534,16 @@ test('a run whose end cannot be stored ends on a later tick, and blocks nobody f
   expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'running', attempt: 2})
 })
 
+test('a run whose state database was lost meanwhile ends with it, and the next slots of a new one run', async () => {
+  const scheduler = aRun()
+  scheduler.stateDb.db.exec('delete from job_run; delete from job_watch')
+  await scheduler.crash({code: 2, signal: null})
+  scheduler.tick()
+  scheduler.watch(24 * 60)
+  expect(scheduler.started).toHaveLength(2)
+  expect(listAttempts(scheduler.stateDb, 1)).toEqual([])
+})
+
 /** Starts a run in a process that hangs and ignores requests to stop. */
 async function aDeafRun(timeoutMinutes = 30) {
   const scheduler = aRun([aJob({timeoutMinutes})])
