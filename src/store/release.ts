@@ -248,7 +248,7 @@ export function readReleaseModels(dir: string): ReleaseModel[] {
   return z.array(releaseModel).parse(parseJson(readFileSync(join(dir, FILE), 'utf8')))
 }
 
-const MOST_SPILLED = '4GB'
+export const MOST_SPILLED = '4GB'
 
 interface QuestionOptions {
   /** The default is 80 % of all memory. */

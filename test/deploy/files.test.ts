@@ -9,6 +9,7 @@ import {parseConfig} from '../../src/core/config.ts'
 import {VERSION} from '../../src/core/process.ts'
 import {topologyOf} from '../../src/export/clickhouse-layout.ts'
 import {requireJob} from '../../src/schedule/job.ts'
+import {MOST_SPILLED} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {createMetrics, createRegistry} from '../../src/web/metrics.ts'
 import {SHIPPED} from '../../src/web/page-files.ts'
@@ -147,6 +148,15 @@ test('the pods run existing commands, the cron job when its job is due, with the
     startingDeadlineSeconds: job.graceMinutes * 60,
     jobTemplate: {spec: {activeDeadlineSeconds: job.timeoutMinutes * 60}},
   })
+})
+
+test('what people ask and download at once fits into the folder of temporary files, beyond which a pod is evicted', () => {
+  const folders = pods.map(({volumes}) => [...volumes!].find(({name}) => String(name) === 'tmp'))
+  const gigabytes = folders.map((folder) => Number.parseInt(String(folder?.emptyDir?.sizeLimit), 10))
+  expect(folders.map((folder) => String(folder?.emptyDir?.sizeLimit))).toEqual(
+    gigabytes.map((gb) => `${gb}Gi`),
+  )
+  expect(Math.min(...gigabytes)).toBeGreaterThanOrEqual(3 * Number.parseInt(MOST_SPILLED, 10))
 })
 
 test('the settings of each pod are complete', () => {
