@@ -207,6 +207,8 @@ function createApp(log: Log): FastifyInstance {
     clientErrorHandler: answerClientError,
     frameworkErrors: (error, request, reply) => answerError(error, request, reply, log),
   })
+  // Node answers an expectation that it does not know with 417 and nothing else.
+  app.server.on('checkExpectation', app.routing)
   app.setErrorHandler<Error>((error, request, reply) => answerError(error, request, reply, log))
   app.addHook('onSend', ({method, routeOptions}, {statusCode: status, elapsedTime}, _payload, done) => {
     log.debug(

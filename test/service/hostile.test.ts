@@ -75,6 +75,13 @@ test.each([
   expect((await call(service, 'GET', '/deals')).status).toBe(200)
 })
 
+test('an expectation that nobody knows is no obstacle', async () => {
+  const socket = connect(Number(new URL(service.url).port), '127.0.0.1')
+  const head = ['GET /v1/deals?limit=1 HTTP/1.1', 'Host: x', 'Connection: close', 'Expect: more']
+  socket.write([...head, `Authorization: Bearer ${API_KEY}`, '', ''].join('\r\n'))
+  expect(await text(socket)).toMatch(/^HTTP\/1\.1 200 .+"has_more":true/s)
+})
+
 test.each([
   [[], ''],
   [['Content-Length: 0'], ''],
