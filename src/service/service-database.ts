@@ -4,6 +4,7 @@ import {join} from 'node:path'
 import type {SQLInputValue} from 'node:sqlite'
 import {z} from 'zod'
 import type {ProblemCode} from '../contract/problem.ts'
+import {realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {Sqlite} from '../core/sqlite.ts'
 import {refuse} from './refusal.ts'
@@ -128,9 +129,12 @@ export function openServiceDatabase(path: string): ServiceDatabase {
   }
 }
 
-/** The prefix and 80 random bits. */
+let lastId = 0
+
+/** The prefix, 13 digits that grow, so that what has one `created_at` is listed in the order of its creation, and 28 random bits. */
 export function createId(prefix: string): string {
-  return `${prefix}_${randomBytes(10).toString('hex')}`
+  lastId = Math.max(lastId + 1, realClock.now() * 1000)
+  return `${prefix}_${lastId.toString(16).padStart(13, '0')}${randomBytes(4).toString('hex').slice(1)}`
 }
 
 /** Leaves out undefined values. */

@@ -70,13 +70,13 @@ export async function readPage(service: RunningService, query = ''): Promise<Lis
 export async function walkIds(
   {url}: RunningService,
   limit: number,
-  betweenPages: () => void = () => {},
+  betweenPages: () => unknown = () => {},
 ): Promise<string[]> {
   const ids: string[] = []
   const {deals} = createDealClient({baseUrl: url, apiKey: API_KEY})
   for await (const {records} of deals.list({limit}).pages()) {
     ids.push(...records.map(({id}) => id))
-    betweenPages()
+    await betweenPages()
   }
   return ids
 }

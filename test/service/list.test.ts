@@ -1,6 +1,15 @@
 import {beforeEach, expect, test} from 'vitest'
 import {useShared} from '../support/set-up.ts'
-import {aDeal, call, insertDeals, readPage, readRefusal, startTestService, walkIds} from './client.ts'
+import {
+  aDeal,
+  call,
+  insertDeals,
+  readData,
+  readPage,
+  readRefusal,
+  startTestService,
+  walkIds,
+} from './client.ts'
 
 const service = await useShared(startTestService())
 beforeEach(service.remember())
@@ -41,6 +50,23 @@ test('loses and repeats no deal while others come and go', async () => {
   })
   expect(new Set(ids).size).toBe(ids.length)
   for (let number = 1; number <= 40; number++) expect(ids).toContain(aDeal(number).id)
+})
+
+test('lists in the order of creation under a clock that stands still, too: a walk loses no deal made meanwhile', async () => {
+  const made: string[] = []
+  const create = async () => {
+    const body = {property_address: '12 Main St', loan_amount: 1}
+    made.push((await readData<{id: string}>(call(service, 'POST', '/deals', body))).id)
+  }
+  for (let count = 0; count < 8; count++) await create()
+  const ids = await walkIds(service, 2, create)
+  expect([...ids, made.at(-1)]).toEqual(made)
+  for (const rate_pct of [7, 8, 7.5, 9, 7.25]) {
+    const rate = {provider: 'p', loan_program: 'bridge_30yr', rate_pct, effective_at: '2026-01-01T00:00:00Z'}
+    await call(service, 'POST', '/rates', rate)
+    const [inForce] = await readData<{rate_pct: number}[]>(call(service, 'GET', '/rates?current=true'))
+    expect(inForce).toMatchObject({rate_pct})
+  }
 })
 
 test('refuses an invalid cursor, and one from another filter or another service', async () => {
