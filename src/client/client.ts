@@ -201,14 +201,9 @@ const refusalSchema = z
 
 async function refusalOf(response: Response): Promise<ApiError> {
   const {status, headers} = response
-  const requestId = headers.get('x-request-id')
-  const told = refusalSchema.parse(parseJson(await response.text()))
-  const {
-    title = `The service answered ${status} without saying why.`,
-    detail = title,
-    code = 'unknown',
-  } = told
-  return new ApiError({status, code, detail, errors: told.errors}, {requestId})
+  const {title, detail, code = 'unknown', errors} = refusalSchema.parse(parseJson(await response.text()))
+  const reason = detail ?? title ?? `The service answered ${status} without saying why.`
+  return new ApiError({status, code, detail: reason, errors}, {requestId: headers.get('x-request-id')})
 }
 
 /** Far more than any file the service accepts. */

@@ -4,13 +4,8 @@ import {availableParallelism, totalmem} from 'node:os'
 import {setImmediate as nextTurn} from 'node:timers/promises'
 import {setFlagsFromString} from 'node:v8'
 import {runInNewContext} from 'node:vm'
-import {
-  type DuckDBConnection,
-  DuckDBDateValue,
-  DuckDBInstance,
-  type DuckDBValue,
-  type Json,
-} from '@duckdb/node-api'
+import type {DuckDBConnection, DuckDBValue, Json} from '@duckdb/node-api'
+import {DuckDBDateValue, DuckDBInstance} from '@duckdb/node-api'
 import reading from '@duckdb/node-api/lib/vectors/dataAccessors.js'
 import pLimit from 'p-limit'
 import type {z} from 'zod'
@@ -20,14 +15,12 @@ import {messageOf, newError} from '../core/errors.ts'
 Object.assign(reading, {textDecoder: new TextDecoder('utf-8', {ignoreBOM: true})})
 
 // It writes an infinite date as a day: `5881580-07-11`.
-const {toString: writeDay} = DuckDBDateValue.prototype
-Object.assign(DuckDBDateValue.prototype, {
-  toString(this: DuckDBDateValue) {
-    const {PosInf, NegInf} = DuckDBDateValue
-    if (this.days === PosInf.days) return 'infinity'
-    return this.days === NegInf.days ? '-infinity' : writeDay.call(this)
-  },
-})
+const {PosInf, NegInf, prototype} = DuckDBDateValue
+const ENDS: Record<number, string> = {[PosInf.days]: 'infinity', [NegInf.days]: '-infinity'}
+const writeDay = prototype.toString
+prototype.toString = function () {
+  return ENDS[this.days] ?? writeDay.call(this)
+}
 
 interface DatabaseOptions {
   attach?: readonly {path: string; alias: string; readOnly?: boolean}[]
