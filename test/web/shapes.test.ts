@@ -127,6 +127,11 @@ test('a day of which nothing is known is named as such, and no other figure stan
   // On the day before, this program had no loan-to-value, which is known.
   expect(await side.readText('/?loan_program=fix_and_flip')).not.toContain('nothing known of')
   expect(await side.readText('/')).toContain('since 2026-03-03')
+  for (const day of ['2026-03-04', '2030-01-01']) {
+    const later = await side.readText(`/?against=${day}`)
+    expect(later.match(new RegExp(`nothing known of ${day}`, 'g'))).toHaveLength(5)
+    expect(later).not.toContain(`since ${day}`)
+  }
   // An address cannot say what is compared.
   const said = encodeURIComponent('{"since": "1999", "open": "5", "funded": "5", "pipeline": "5"}')
   for (const path of ['/', '/portfolio', '/pages/portfolio'])
