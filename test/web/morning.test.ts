@@ -26,6 +26,8 @@ test('what needs a person is that of the release: values a warning has in words,
   const page = await side.readText('/')
   expect(page).toContain('ltv above 10: taken for unknown')
   expect(page).toContain('ltv above 1.5: kept, in no average')
+  // Of both it is known, and neither counts.
+  expect(page).toContain('Averaged over 90.0 % of the open amount')
   expect(page).toContain('such as parked (deals 1, amount $350,000.00) What moved the portfolio')
   expect(page).not.toContain('could not be read')
   expect(await side.readText('/?as_of=2026-03-02')).toContain('1 record could not be read the last time')
