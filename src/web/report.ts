@@ -192,10 +192,15 @@ export async function renderDigest(
   }
 }
 
-/** Keeps links within the page and to other sites: a file has no server. */
+/** Keeps links within the page and to other sites, and what is chosen of choices: a file has no server. */
 const linkless = ({html: text}: Html): Html =>
   new Html(
     text
-      .replaceAll(/<p class="choices">[\s\S]*?<\/p>|<(form|nav)\b[\s\S]*?<\/\1>/g, '')
+      .replaceAll(/<(form|nav)\b[\s\S]*?<\/\1>/g, '')
+      .replaceAll(/<p class="choices">.*?<\/p>/gs, (choices) =>
+        choices.includes('aria-current')
+          ? choices.replaceAll(/<a\b(?![^>]*aria-current)[^>]*>.*?<\/a> /gs, '')
+          : '',
+      )
       .replaceAll(/<a (?!href="(?:https?:|mailto:|#))[^>]*>([\s\S]*?)<\/a>/g, '$1'),
   )

@@ -166,7 +166,11 @@ test('the report has the exact figures of its release, from Morning to the limit
   const headings = await page.locator('h2, h3').allTextContents()
   expect([headings[0], headings.at(-1)]).toEqual(['Morning', 'Data quality'])
   const markup = readFileSync(files.report ?? '', 'utf8')
-  expect(markup).not.toMatch(/<a [^>]*href="(?!#)|<form|class="choices"/)
+  expect(markup).not.toMatch(/<a [^>]*href="(?!#)|<form/)
+  // What can be chosen on a page is chosen here.
+  const chosen = await page.locator('.choices').allTextContents()
+  const since = ['Compared with day before ', 'Compared with day before ']
+  expect(chosen).toEqual([...since, 'Open amount ', 'By Loan program ', '2026-02 '])
 })
 
 test('the dictionary of a folder without any release has every table, but no rows', async () => {
