@@ -17,11 +17,11 @@ import {count, instant} from './figures.ts'
 import {
   addressOf,
   findFault,
-  isMoving,
   ofAllDeals,
   parseFilter,
   renderFields,
   renderFilter,
+  renderMoving,
   titleOf,
   without,
   wordValue,
@@ -153,11 +153,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
     }</ul>
 ${chips.length > 0 && html`<p class="chips">${chips}</p>`}${
   filter.condition !== given.condition && html`<p class="muted">Of all deals: no filter applies here.</p>`
-}${
-  release &&
-  isMoving(filter) &&
-  html`<p class="muted small">Deals that meet the filter as of ${release.as_of}. Changes compare them with the deals that met it before; charts, durations and rates follow the same deals through time.</p>`
-}
+}${release && renderMoving(filter, release.as_of)}
 ${choice}`
     return renderWorkbench({
       ...page,

@@ -124,6 +124,11 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   expect((await side.get('/behind/moved?against=2026-03-02-000000000000')).status).toBe(404)
 
   const digest: DigestStep = {do: 'digest', page: 'morning'}
+  const moving = await renderDigest(requireRelease(lab.folder), lab.config, {
+    ...digest,
+    page: 'morning?part=open',
+  })
+  expect(moving?.html).toContain('Changes compare them with the deals that met it before')
   const words = (await renderDigest(requireRelease(lab.folder), lab.config, digest))?.words
   expect(words).toContain(`\n\nWhat moved the portfolio:\nSince ${before}\n`)
   expect(words).toMatch(
