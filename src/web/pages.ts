@@ -332,7 +332,7 @@ const DOWNLOADED: readonly string[] = ['table', 'matrix', 'map', 'limits', ...DR
 const DAY_NOTES = {
   'mart.run': `select cast(business_date as varchar) as subject,
       concat_ws(': ', 'Accepted ' || accepted, accepted_why) as text, accepted_by as who
-    from mart.run where accepted is not null`,
+    from mart.run where stream = 'deal' and accepted is not null`,
   'core.note': `select cast(day as varchar) as subject, note as text, written_by as who
     from core.note where about = 'day' and ended_at is null`,
 }

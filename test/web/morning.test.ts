@@ -36,8 +36,12 @@ test('what needs a person is that of the release: values a warning has in words,
 test("a lender's own word for underwriting counts as it among deals without an appraisal", async () => {
   using own = writeSqlFolder({'seeds/status.csv': 'status,like\nuw,underwriting\n'})
   await using lab = await createLab({deals: someDeals(4, {status: 'uw'}), tables: PAGE_TABLES})
-  await lab.sync('2026-03-02T20:00:00-05:00', {config: {streams: 'deals,documents', sqlDir: own.path}})
+  const config = {streams: 'deals,documents', sqlDir: own.path}
+  await lab.sync('2026-03-02T20:00:00-05:00', {config})
+  await lab.sync('2026-03-03T20:00:00-05:00', {config, accept: ['shrink']})
   await using side = await serveLab(lab)
+  // Not once more for its documents.
+  expect((await side.readText('/portfolio')).match(/: Accepted shrink/g)).toHaveLength(1)
   // Parameters in the address do not override what only the program knows.
   expect(await side.readText('/?running=send+the+token&next=x&alarms=x')).not.toContain('send the token')
   for (const query of ['', '?state=TX'])
