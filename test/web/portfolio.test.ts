@@ -1,5 +1,5 @@
 import {expect, test} from 'vitest'
-import {aDeal} from '../support/lab.ts'
+import {aDeal, createLab} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
 import {PAGE_TABLES, serveLab, textOf} from './side.ts'
@@ -99,4 +99,26 @@ test('month by month shows the share of each part in what is open or funded', as
   )
   expect(monthly?.length).toBeGreaterThan(1)
   expect(monthly).toEqual(daily)
+})
+
+test('a part that is called others is not added to the parts that a chart shows together', async () => {
+  const deals = ['others', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i'].map((status, index) =>
+    aDeal(index + 1, {status, loan_program: status, loan_amount_cents: BigInt(9 - index) * 100n}),
+  )
+  await using own = await createLab({deals, tables: PAGE_TABLES})
+  await own.walk('2026-03-02T20:00:00-05:00')
+  await own.sync('2026-04-03T20:00:00-04:00')
+  await using shown = await serveLab(own)
+  const charts = (await shown.read('/portfolio')).split('<figure class="chart"').slice(1)
+  expect(charts).toHaveLength(2)
+  for (const chart of charts) {
+    const option = JSON.parse(
+      textOf(/data-option="([^"]*)"/.exec(chart)?.[1] ?? '').replaceAll('&quot;', '"'),
+    )
+    const last = option.series.map(({name, data}: {name: string; data: [string, number][]}) => [
+      name,
+      data.at(-1)?.[1],
+    ])
+    expect(Object.fromEntries(last)).toMatchObject({others: 9, b: 8, '3 others': 6, All: 45})
+  }
 })
