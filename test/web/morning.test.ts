@@ -102,7 +102,7 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   const then = '?as_of=2026-03-02&known_at=2026-03-02T20:00'
   expect(await side.readText(`/${then}`)).toContain('What is known of this day now')
   const compared = await side.readText(`/compare${then}`)
-  expect(compared).toContain('Amount $11,200,000.00 $7,750,200.00 −$3,449,800.00 1')
+  expect(compared).toContain('Amount $11,200,000.00 $7,750,200.00 −$3,449,800.00 13 Deals 32 deals 24 deals −8 12')
   expect(compared).toContain('deal_000031 +$50,000.00 $350,000.00 → $400,000.00')
   const last = await side.readText('/compare?as_of=2026-03-02')
   expect(last).not.toContain('Every total is the same')
