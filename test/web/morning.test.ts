@@ -37,9 +37,15 @@ test("a lender's own word for underwriting counts as it among deals without an a
   using own = writeSqlFolder({'seeds/status.csv': 'status,like\nuw,underwriting\n'})
   await using lab = await createLab({deals: someDeals(4, {status: 'uw'}), tables: PAGE_TABLES})
   const config = {streams: 'deals,documents', sqlDir: own.path}
+  const gone = {kind: 'status', status: 404} as const
+  lab.service.faults.add({match: {path: '/deals/deal_000001/documents'}, fault: gone})
   await lab.sync('2026-03-02T20:00:00-05:00', {config})
+  lab.service.faults.clear()
   await lab.sync('2026-03-03T20:00:00-05:00', {config, accept: ['shrink']})
   await using side = await serveLab(lab)
+  expect(await side.readText('/runs')).toMatch(
+    / document 2026-03-02 (\S+ ){11}not every list that was due deal /,
+  )
   // Not once more for its documents.
   expect((await side.readText('/portfolio')).match(/: Accepted shrink/g)).toHaveLength(1)
   // Parameters in the address do not override what only the program knows.
@@ -102,7 +108,9 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   const then = '?as_of=2026-03-02&known_at=2026-03-02T20:00'
   expect(await side.readText(`/${then}`)).toContain('What is known of this day now')
   const compared = await side.readText(`/compare${then}`)
-  expect(compared).toContain('Amount $11,200,000.00 $7,750,200.00 −$3,449,800.00 13 Deals 32 deals 24 deals −8 12')
+  expect(compared).toContain(
+    'Amount $11,200,000.00 $7,750,200.00 −$3,449,800.00 13 Deals 32 deals 24 deals −8 12',
+  )
   expect(compared).toContain('deal_000031 +$50,000.00 $350,000.00 → $400,000.00')
   const last = await side.readText('/compare?as_of=2026-03-02')
   expect(last).not.toContain('Every total is the same')
