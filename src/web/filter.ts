@@ -43,10 +43,10 @@ export interface Filter {
 
 export const isMoving = ({values}: Filter) => [...values.keys()].some((name) => DIMENSIONS[name]?.moves)
 
-/** What a filter that moves does to the figures of a page. */
-export const renderMoving = (filter: Filter, asOf: string): Html | false =>
-  isMoving(filter) &&
-  html`<p class="muted small">Deals that meet the filter as of ${asOf}. Changes compare them with the deals that met it before; charts, durations and rates follow the same deals through time.</p>`
+/** What a filter does to changes and charts. */
+export const renderChosen = (filter: Filter, asOf: string): Html | false =>
+  filter.condition !== undefined &&
+  html`<p class="muted small">Deals that meet the filter as of ${asOf}. ${isMoving(filter) ? 'Changes compare them with the deals that met it before; charts' : 'Changes since a day, charts'}, durations and rates follow the same deals through time, without those that are no longer listed.</p>`
 
 const isMoment = (text: string) =>
   isCalendarDate(text.slice(0, 10)) && /^.{10}(T([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d(\.\d+)?)?)?Z?)?$/.test(text)

@@ -8,7 +8,7 @@ import type {Message} from '../schedule/tell.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
 import {count, instant, inTimeZone, words} from './figures.ts'
-import {CLOCKS, findFault, isForViewers, parseFilter, renderMoving, titleOf, wordValue} from './filter.ts'
+import {CLOCKS, findFault, isForViewers, parseFilter, renderChosen, titleOf, wordValue} from './filter.ts'
 import {Html, html} from './html.ts'
 import {inOneLine, styleForMail, textOf} from './mail.ts'
 import {viewMorning, viewPortfolio} from './morning.ts'
@@ -116,7 +116,7 @@ ${chosen}<li>Release <b class="mono">${release_id}</b></li>
 <li><b>${count(checks.passed)}</b> checks passed${checks.warned > 0 && html`, <b class="warned">${checks.warned} warned</b>`}</li>
 <li>all amounts in USD</li>
 </ul>
-${renderMoving(view.filter, as_of)}
+${renderChosen(view.filter, as_of)}
 ${content}
 <footer>Written by <code>loantape report</code>, ${generator}, from release <span class="mono">${release_id}</span>, which holds everything known at ${instant(known_at)}.</footer>
 </main>`

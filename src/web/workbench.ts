@@ -19,9 +19,9 @@ import {
   findFault,
   ofAllDeals,
   parseFilter,
+  renderChosen,
   renderFields,
   renderFilter,
-  renderMoving,
   titleOf,
   without,
   wordValue,
@@ -153,7 +153,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
     }</ul>
 ${chips.length > 0 && html`<p class="chips">${chips}</p>`}${
   filter.condition !== given.condition && html`<p class="muted">Of all deals: no filter applies here.</p>`
-}${release && renderMoving(filter, release.as_of)}
+}${release && renderChosen(filter, release.as_of)}
 ${choice}`
     return renderWorkbench({
       ...page,

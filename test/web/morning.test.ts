@@ -124,6 +124,10 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   expect(ofPipeline).toContain('deal_000032 −$350,000.00 – −$350,000.00 gone from draft')
   expect(ofPipeline).toMatch(/All −\$299,800\.00 – −\$299,800\.00/)
 
+  expect(await side.readText('/?state=CT')).toMatch(
+    /as of \S+\. Changes since a day, charts, durations and rates follow the same deals through time, without those/,
+  )
+
   // Each row leads to its deals, and the total to all of them.
   const [, all = ''] = /<a href="(\/behind\/moved[^"]*)">All</.exec(await side.read()) ?? []
   const behind = await side.readText(all.replaceAll('&amp;', '&'))
