@@ -75,7 +75,8 @@ export function renderColumns(
 export function renderTerms(terms: readonly TiedTerm[] = []): string {
   if (terms.length === 0) return ''
   const table = renderTable(
-    terms.map(({term, amount, booked, unbooked, because, difference}) => {
+    terms.map(({term, amount, booked, unbooked, because: reason, difference}) => {
+      const because = reason === 'opening balance' ? `${reason}: --with-opening` : reason
       return {term, 'roll-forward': amount, booked, 'not booked': unbooked, because, difference}
     }),
   )

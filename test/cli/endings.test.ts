@@ -135,6 +135,8 @@ test('each ending is booked to its account, to the cent, in the books of every i
     {1000: 222_106_376n, 1080: 2_000_002n, 1500: 300_003n, 1290: 40_004n, 1099: 5_005n},
     PROFILE_NAMES,
   )
+  const {stdout} = await run('export xero --period 2026-01', [])
+  expect(stdout, 'how to book it').toContain('opening balance: --with-opening')
   expect((await run('export xero --period 2026-01 --with-opening')).code).toBe(0)
   const [opened] = (await tell('export xero --period 2026-01')).batches
   expect(opened?.terms[0]).toMatchObject({term: 'opening', booked: '0.88', unbooked: '0.00', because: null})
