@@ -123,7 +123,7 @@ type PeriodCall = Invocation<{why?: string | null; issue?: boolean}>
 /** `xero 3 entries, 1,234.56` */
 export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'period'>): string {
   return entries === null || amount === null
-    ? `${profile} unknown: the current release has other accounts, see \`loantape build\``
+    ? `${profile} unknown until \`loantape build\`: the current release was built with other accounts`
     : `${profile} ${quantity(entries, 'entry')}, ${groupThousands(amount)}`
 }
 
