@@ -40,9 +40,7 @@ async function readMediaType(content: Buffer): Promise<string> {
   if (mime !== undefined && KEPT_TYPES.has(mime)) return mime
   // Text that begins with words such as BMW or FORM looks like another type.
   if (isUtf8(content) && !content.includes(0)) return 'text/plain; charset=utf-8'
-  const detail =
-    'Accepted are PDF, JPEG, PNG, TIFF, HEIC, Word, Excel and plain text files; this file has another type.'
-  throw refuse('unsupported_file_type', {detail})
+  throw refuse('unsupported_file_type')
 }
 
 const DOCUMENTS = kindOf('document', documentSchema, 'document_not_found')
