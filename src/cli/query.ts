@@ -4,7 +4,7 @@ import {createInterface} from 'node:readline'
 import {stringify} from 'csv-stringify/sync'
 import {closeWords, codeOf, explainError, messageOf, newError} from '../core/errors.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
-import {type Database, requireOneStatement, withinLimits} from '../store/database.ts'
+import {asJson, type Database, requireOneStatement, withinLimits} from '../store/database.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import {findReleaseDamage, openForQuestions} from '../store/release.ts'
 import {readTables, type TableColumn} from '../store/sql.ts'
@@ -78,7 +78,7 @@ async function runQuery(connection: Database['connection'], sql: string) {
     const types = reader.columnTypes()
     const names = reader.deduplicatedColumnNames()
     const columns = names.map((name, index) => ({name, type: String(types[index])}))
-    return {columns, rows: reader.getRowsJson()}
+    return {columns, rows: reader.convertRows(asJson)}
   } catch (cause) {
     const words = messageOf(cause)
     const tooLarge = 'Query stopped: it needs more memory than this machine or LOANTAPE_MEMORY_MB allows.'

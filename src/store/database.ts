@@ -4,8 +4,8 @@ import {availableParallelism, totalmem} from 'node:os'
 import {setImmediate as nextTurn} from 'node:timers/promises'
 import {setFlagsFromString} from 'node:v8'
 import {runInNewContext} from 'node:vm'
-import type {DuckDBConnection, DuckDBValue, Json} from '@duckdb/node-api'
-import {DuckDBDateValue, DuckDBInstance} from '@duckdb/node-api'
+import type {DuckDBConnection, DuckDBValue, DuckDBValueConverter, Json} from '@duckdb/node-api'
+import {DuckDBDateValue, DuckDBInstance, DuckDBTypeId, JsonDuckDBValueConverter} from '@duckdb/node-api'
 import reading from '@duckdb/node-api/lib/vectors/dataAccessors.js'
 import pLimit from 'p-limit'
 import type {z} from 'zod'
@@ -13,14 +13,6 @@ import {messageOf, newError} from '../core/errors.ts'
 
 // Its own decoder drops a byte order mark at the start of a text: the id `\ufeffa` would be read as `a`.
 Object.assign(reading, {textDecoder: new TextDecoder('utf-8', {ignoreBOM: true})})
-
-// It writes an infinite date as a day: `5881580-07-11`.
-const {PosInf, NegInf, prototype} = DuckDBDateValue
-const ENDS: Record<number, string> = {[PosInf.days]: 'infinity', [NegInf.days]: '-infinity'}
-const writeDay = prototype.toString
-prototype.toString = function () {
-  return ENDS[this.days] ?? writeDay.call(this)
-}
 
 interface DatabaseOptions {
   attach?: readonly {path: string; alias: string; readOnly?: boolean}[]
@@ -55,6 +47,16 @@ export function queriesOver(read: (sql: string, params: Params) => Promise<Recor
       return value.parse(Object.values((await read(sql, params))[0] ?? {})[0])
     },
   }
+}
+
+const {PosInf} = DuckDBDateValue
+
+/** A value as {@link Queries} returns it. The library's own JSON has an infinite date as the day `5881580-07-11`, an interval in parts. */
+export const asJson: DuckDBValueConverter<Json> = (value, type, converter) => {
+  if (value instanceof DuckDBDateValue && Math.abs(value.days) === PosInf.days)
+    return value.days > 0 ? 'infinity' : '-infinity'
+  if (type.typeId === DuckDBTypeId.INTERVAL && value !== null) return String(value)
+  return JsonDuckDBValueConverter(value, type, converter)
 }
 
 /** An in-memory DuckDB with files attached. */
@@ -178,7 +180,7 @@ function createLane(
     return work
   }
   return {
-    ...queriesOver(async (sql, params) => await (await execute(sql, params)).getRowObjectsJson()),
+    ...queriesOver(async (sql, params) => await (await execute(sql, params)).convertRowObjects(asJson)),
     connection,
     lanes,
     async run(sql, params) {
@@ -188,7 +190,7 @@ function createLane(
       const work = connection.stream(sql)
       underWay = Promise.allSettled([underWay, work])
       try {
-        yield* (await work).yieldRowsJson()
+        yield* (await work).yieldConvertedRows(asJson)
       } catch (error) {
         await explain(error)
       }

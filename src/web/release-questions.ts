@@ -4,7 +4,8 @@ import type {DuckDBPreparedStatement, DuckDBValue, Json} from '@duckdb/node-api'
 import {z} from 'zod'
 import {closeWords, codeOf, findMachineFault, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {buildLines, buildSafeRows} from '../export/csv.ts'
-import {type Database, giveBackMemory, quoteLiteral, quoteName, trimStatement} from '../store/database.ts'
+import type {Database} from '../store/database.ts'
+import {asJson, giveBackMemory, quoteLiteral, quoteName, trimStatement} from '../store/database.ts'
 import {
   findReleaseDamage,
   openForQuestions,
@@ -218,7 +219,7 @@ async function readRows({connection}: Database, {sql, params, most = Number.POSI
   const columns = result.deduplicatedColumnNames().map((name, index) => ({name, type: String(types[index])}))
   const rows: Json[][] = []
   let characters = 0
-  for await (const chunk of result.yieldRowsJson()) {
+  for await (const chunk of result.yieldConvertedRows(asJson)) {
     for (const row of chunk.slice(0, most - rows.length)) {
       if (most !== Number.POSITIVE_INFINITY) characters += JSON.stringify(row).length
       if (characters > MOST_CHARACTERS)

@@ -106,10 +106,12 @@ test('decimals beyond a double are exact in every format', async () => {
   })
 })
 
-test('an infinite date is shown as such, not as a day millions of years from now', async () => {
+test('an infinite date and an interval are shown as the engine writes them', async () => {
   const ends = `select 'infinity'::date as a, '-infinity'::date as b, '9999-12-31'::date as c, ['infinity'::date] as d`
-  const {stdout} = await lab.run(['query', ends, '--format', 'csv'])
-  expect(stdout).toBe('a,b,c,d\ninfinity,-infinity,9999-12-31,"[""infinity""]"\n')
+  const spans = `interval '14 months -3 days' as e, timestamp '2026-03-02 12:00' - timestamp '2026-03-01' as f, null::interval as g`
+  const {stdout} = await lab.run(['query', `${ends}, ${spans}`, '--format', 'csv'])
+  const [, row] = stdout.split('\n')
+  expect(row).toBe('infinity,-infinity,9999-12-31,"[""infinity""]",1 year 2 months -3 days,1 day 12:00:00,')
 })
 
 test('texts are quoted in CSV and escaped in a table, which may have more rows than a call takes arguments', async () => {

@@ -352,6 +352,11 @@ test('a Parquet download keeps each digit of a whole number, however long it is'
   ])
 })
 
+test('a page shows an infinite date and an interval in words', async () => {
+  const q = `select 'infinity'::date as until, interval '14 months -3 days' as lasted`
+  expect(await read('/sql', {q})).toMatch(/<td>infinity<\/td><td>1 year 2 months -3 days<\/td>/)
+})
+
 test('a worksheet holds what is no number, day or truth as its text, and no invalid cell', async () => {
   const q = `select 'infinity'::date, '-infinity'::timestamp, '20000-01-01'::date, interval 3 month as "months_pct", [1, 2], '0101'::bit, 'nan'::double, '-infinity'::float, 12::tinyint, '2026-03-02'::date, true`
   const book = new Workbook()
