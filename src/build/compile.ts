@@ -90,7 +90,10 @@ function requireDescribedColumns(
     const line = COLUMN_NAME.test(name)
       ? `\`-- ${name}: meaning\``
       : 'a name of lower-case letters, digits and _, with `as`,'
-    if (!own) throw refuse(`${column} not described: expected ${line}`, described.at(-1)?.line)
+    // The engine's name for a second column 'a' is 'a_1'.
+    const first = columns.find((other) => other.name !== name && other.name === name.replace(/_\d+$/, ''))
+    const second = first ? `, or another name if it is a second '${first.name}'` : ''
+    if (!own) throw refuse(`${column} not described: expected ${line}${second}`, described.at(-1)?.line)
     const expected = 'an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN'
     if (isPublished && !PLAIN_TYPES.test(type))
       throw refuse(`${column} ${type}: expected ${expected}`, own.line)

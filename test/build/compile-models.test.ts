@@ -58,6 +58,11 @@ test.each([
 
 test.each([
   ['MODEL_FILE', 'select deal_id, status from raw.deal_version', /'status'.*:3\./],
+  [
+    'MODEL_FILE',
+    'select deal_id, deal_id from raw.deal_version',
+    /'deal_id_1'.*if it is a second 'deal_id'.*:3\./,
+  ],
   ['MODEL_FILE', "-- gone: x\nselect 'a' as deal_id", /'gone'.*:4\./],
   ['MODEL_FILE', 'select deal_id as "the id" from raw.deal_version', /'the id'.*expected a name of.*:3\./],
   ['MODEL_FILE', 'select interval 1 day as deal_id', /'deal_id'.*INTERVAL.*:3\./],
