@@ -35,9 +35,9 @@ export const commands = {
       return {config, folder, jobs}
     }
     const supervisor = createSupervisor({list, read, runs: 1}, world)
-    const requireServed = () => supervisor.served().forEach(({requireOpen}) => void requireOpen())
+    const findFault = () => supervisor.served()[0]?.findFault()
     const listJobs = () => jobs.filter(({enabled, fault}) => enabled || fault)
-    const tools = {stateDb, folder, listJobs, requireServed}
+    const tools = {stateDb, folder, listJobs, findFault}
     await using web = options.web ? await startWeb(config, tools, world) : undefined
     if (web) world.log.info({url: web.url}, 'web side listens')
     await supervisor.run()

@@ -35,8 +35,8 @@ export interface Watched {
   damage?: LoantapeError | undefined
   /** A job that was removed raises no alarm, because nobody would ever repair its last run. */
   jobs: readonly Pick<Job, 'name' | 'fault'>[]
-  /** Why no job is run. */
-  problem?: LoantapeError | undefined
+  /** Why no job is run, and since when, ISO 8601, real clock. */
+  fault?: {problem: LoantapeError; since: string} | undefined
 }
 
 /** Includes what people were not told yet; oldest first. */
@@ -65,11 +65,13 @@ export const findAlarms = (
     })
 
 export function readConditions(stateDb: StateDb, watched: Watched, now: number): Condition[] {
-  const {config, release, damage, jobs, problem} = watched
+  const {config, release, damage, jobs, fault} = watched
   const lastSync = findLastSuccess(stateDb, 'sync')
   const attempts = new Map(listLastAttempts(stateDb).map((run) => [run.job, run]))
   return [
-    problem ? faulty('served', 'No job is run', problem) : ok('served', 'jobs are run', ''),
+    fault
+      ? {...faulty('served', 'No job is run', fault.problem), since: fault.since}
+      : ok('served', 'jobs are run', ''),
     damage
       ? faulty('release', 'The current release is damaged', damage)
       : release && ok('release', 'the current release is whole', `Release ${release.release_id}.`),

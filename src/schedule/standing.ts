@@ -3,7 +3,7 @@ import type {World} from '../core/types.ts'
 import {examineCurrent} from '../store/release.ts'
 import {findLastSuccess, findLockHolder} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {listAlarms} from './alarms.ts'
+import {listAlarms, type Watched} from './alarms.ts'
 import {isoOf} from './job-runs.ts'
 import {listNextOfEach} from './slots.ts'
 import type {Source} from './supervisor.ts'
@@ -16,14 +16,14 @@ const UNHEALTHY = ['clock ahead', 'no success', 'no release', 'too old', 'unclas
 
 /** Opens no warehouse. A last sync of up to `maxAgeHours` counts as healthy. */
 export function readStanding(
-  {config, folder, jobs}: Omit<Source, 'environment'>,
+  {config, folder, jobs, fault}: Omit<Source, 'environment'> & Pick<Watched, 'fault'>,
   stateDb: StateDb,
   world: World,
   maxAgeHours = config.alarmMaxAgeHours,
 ) {
   const now = world.realClock.now()
   const {release, damage} = examineCurrent(folder)
-  const alarms = listAlarms(stateDb, {config, release, damage, jobs}, now)
+  const alarms = listAlarms(stateDb, {config, release, damage, jobs, fault}, now)
   const {run_id, ended_at} = findLastSuccess(stateDb, 'sync') ?? {}
   const ageHours = (now - Date.parse(ended_at ?? '')) / HOUR_MS
   const unclassified_deals =

@@ -11,7 +11,7 @@ import {examineCurrent} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
 import {openStateDb, requireThere, type StateDb} from '../store/state-db.ts'
 import {type Job, listFaults} from './job.ts'
-import {adoptRun, type JobRun, listRunning} from './job-runs.ts'
+import {adoptRun, isoOf, type JobRun, listRunning} from './job-runs.ts'
 import {createScheduler} from './scheduler.ts'
 import {tellPeople} from './tell.ts'
 
@@ -178,6 +178,8 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     return {source, root, stateDb, scheduler}
   }
 
+  const findFault = () => fault && {problem: fault, since: isoOf(faultSince)}
+
   async function close(): Promise<void> {
     // If nothing uses it, the database is closed at once: another source may already have its folder.
     if (isRunning()) await open?.scheduler.idle()
@@ -189,7 +191,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
   async function sendAlarms(now: number): Promise<void> {
     if (fault) memory ??= openStateDb(':memory:')
     if (memory && config && now - faultSince >= STEADY_MS)
-      await tellPeople(memory, config, () => ({release: undefined, jobs: [], problem: fault}), world)
+      await tellPeople(memory, config, () => ({release: undefined, jobs: [], fault: findFault()}), world)
     if (!open || open.scheduler.isClockBehind() || isBefore(now, pausedUntil, LOOK_MS)) return
     const {source, stateDb} = open
     const look = () => ({...examineCurrent(source.folder), jobs: source.jobs})
@@ -199,6 +201,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
   return {
     name,
     root: () => open?.root,
+    findFault,
     /** @throws why it cannot be served */
     requireOpen() {
       if (problem) throw problem

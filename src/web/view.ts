@@ -3,6 +3,7 @@ import {basename} from 'node:path'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
+import type {Watched} from '../schedule/alarms.ts'
 import type {Job} from '../schedule/job.ts'
 import {readStanding} from '../schedule/standing.ts'
 import {type DataFolder, isDemoFolder} from '../store/data-folder.ts'
@@ -22,8 +23,7 @@ export interface WebTools {
   /** Enabled jobs, and wrong ones, as their files are now. */
   listJobs: () => readonly Job[]
   config: Config
-  /** Throws if no job can run, and says why. */
-  requireServed?: () => void
+  findFault?: () => Watched['fault']
   /** The environment of commands that operators start; that of this process by default. */
   env?: Record<string, string>
 }
@@ -34,7 +34,8 @@ export type Overview = ReturnType<typeof readOverview>
 export function readOverview(tools: WebTools, world: World) {
   // First: whatever ends from here on, the page shows as going on, and reloads.
   const underWay = readUnderWay(tools, world)
-  const standing = readStanding({...tools, jobs: tools.listJobs()}, tools.stateDb, world)
+  const {stateDb, listJobs, findFault} = tools
+  const standing = readStanding({...tools, jobs: listJobs(), fault: findFault?.()}, stateDb, world)
   // In a demo nothing is due.
   return {...standing, underWay, ...(isDemoFolder(tools.folder) && {alarms: []})}
 }

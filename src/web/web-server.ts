@@ -109,11 +109,12 @@ const READY_MS = 5_000
 
 /** `/readyz`: jobs can run, and state database and current release answer a query. Asked at most once in some seconds. */
 function addReadiness(server: FastifyInstance, tools: WebTools, {realClock}: World): void {
-  const {stateDb, folder, requireServed} = tools
+  const {stateDb, folder, findFault} = tools
   let asked = {at: Number.NEGATIVE_INFINITY, problem: Promise.resolve<string | null>(null)}
   async function findProblem(): Promise<string | null> {
     try {
-      requireServed?.()
+      const fault = findFault?.()
+      if (fault) throw fault.problem
       stateDb.all(z.unknown(), 'select run_id from run limit 1')
       await using db = await openRelease(requireRelease(folder))
       await db.one(z.object({deals: z.coerce.number()}), 'select deals from mart.portfolio_summary')

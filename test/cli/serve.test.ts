@@ -99,15 +99,24 @@ test('a server reads its jobs anew, is not ready while its state database cannot
     })
   const untilAnswers = (status: number) =>
     untilSo(async () => (await fetch(`${url}/readyz`)).status === status)
+  const untilTold = (path: string, words: string) =>
+    untilSo(async () => (await (await fetch(url + path)).text()).includes(words))
   await untilAnswers(200)
   writeJob('new', {schedule: '0 7 1 * *', steps: [{do: 'build'}]})
   // Jobs are read anew, for the pages, too.
-  await untilSo(async () => (await (await fetch(`${url}/runs`)).text()).includes('>new<'))
+  await untilTold('/runs', '>new<')
   {
     using other = openStateDb(lab.folder.stateDb)
     other.db.exec('begin immediate')
     await untilAnswers(503)
   }
+  await untilAnswers(200)
+  const jobsDir = env.LOANTAPE_JOBS_DIR ?? ''
+  renameSync(jobsDir, `${jobsDir}.away`)
+  await untilAnswers(503)
+  await untilTold('/metrics', 'loantape_alarm{name="served",state="JOB_INVALID"} 1')
+  await untilTold('/runs', 'No job is run [JOB_INVALID]')
+  renameSync(`${jobsDir}.away`, jobsDir)
   await untilAnswers(200)
   for (const end of ['', '-wal', '-shm']) {
     const file = `${lab.folder.stateDb}${end}`
