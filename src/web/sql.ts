@@ -14,7 +14,7 @@ import {noteDone} from './actions.ts'
 import {DRAWN, renderBlock, type Shape, shapeNamed} from './blocks.ts'
 import {type Block, isNumeric, renderExact, withDays} from './cells.ts'
 import {fillIn, listParams} from './downloads.ts'
-import {count, instant, LONGEST_ADDRESS, linked} from './figures.ts'
+import {instant, LONGEST_ADDRESS, linked} from './figures.ts'
 import {
   addressOf,
   CLOCKS,
@@ -155,7 +155,7 @@ ${await renderForm(view, sql, {shape, failure: pivot ? undefined : failure, pivo
 <div class="beside">${columns.length > 0 && renderPivot(view, sql, columns, pivot)}${answer && mayAct && renderSaving(view, answer.sql, as)}${renderKept(view)}</div>
 ${failure !== undefined && html`<pre class="failed" tabindex="0">${failure}</pre>`}${
   answer &&
-  html`<p class="downloads">${answer.isCut ? `The first ${count(answer.rows.length)} rows.` : `${quantity(answer.rows.length, 'row')}.`} Download ${answer.download === answer.sql ? 'all' : 'the cells without totals'}: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: fillIn(answer.download, paramsOf(query))})}">${format.toUpperCase()}</a> `)}</p>
+  html`<p class="downloads">${answer.isCut && 'The first '}${quantity(answer.rows.length, pivot ? 'cell' : 'row')}. Download ${answer.download === answer.sql ? 'all' : 'the cells without totals'}: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: fillIn(answer.download, paramsOf(query))})}">${format.toUpperCase()}</a> `)}</p>
 ${as === 'table' ? renderExact(answer, linkTo) : renderBlock(withDays(answer), as, {linkTo, options: {}})}`
 }`
   return {title: 'SQL', body}

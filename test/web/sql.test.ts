@@ -174,6 +174,7 @@ test('a pivot has a cell for each pair, totals of both, exact sums, and numbers 
   const ended = `-- ;\nselect 'x; --' as s, /* ; /* nested */ */ $$;$$ as "t;", 1 as n ; ; -- one; 'two'`
   expect(await cellsOf({q: ended, rows: 's', columns: 't;', of: 'n'})).toBe('S ; All x; -- 1 1 All 1 1')
   const page = await read('/sql', {...pivot, by: 'max'})
+  expect(page).toMatch(/<p class="downloads">\d+ cells\. Download the cells without totals: /)
   expect(page).toMatch(/<select name="by">.*<option selected>max/)
   const [, download = ''] = /href="([^"]*query\.csv[^"]*)">CSV/.exec(page) ?? []
   expect(await (await side.get(download.replaceAll('&amp;', '&'))).text()).toBe(
