@@ -57,7 +57,7 @@ export async function createDealSet(
     if (name === 'core.deal' && isPlain) {
       // A filter is several times as fast as a join.
       await db.run(`create view ${table} as from ${stored} as deal where ${condition}`)
-    } else if (model?.is_per_deal) {
+    } else if (model?.is_per_deal || model?.grain.join() === 'deal_id') {
       const [join, ids] = isMost && OF_HISTORY.includes(name) ? ['anti', 'others'] : ['semi', 'deals']
       const those = `select stored.* from ${stored} as stored ${join} join ${catalog}.main.${ids} using (deal_id)`
       await db.run(`create view ${table} as ${those}`)
