@@ -84,11 +84,12 @@ export function addActions(
   /** While the state database cannot be written, pages show the action as going on. */
   async function end(action_id: number, exit_code: number | null, words: string): Promise<void> {
     const row = {ended_at: isoOf(realClock.now()), exit_code, words}
-    for (;;)
+    for (let isTold = false; ; isTold = true)
       try {
         return void stateDb.transaction(() => stateDb.update('page_action', {action_id}, row), 0)
       } catch (error) {
-        log.error({code: codeOf(error), reason: messageOf(error)}, 'what came of an action is not noted yet')
+        const why = {code: codeOf(error), reason: messageOf(error)}
+        if (!isTold) log.error(why, 'what came of an action is not noted yet')
         if (signal.aborted) return
         await sleepUntilStopped(realClock, AGAIN_MS, signal)
       }
