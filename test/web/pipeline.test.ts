@@ -44,6 +44,10 @@ test('each way of a month is a share that leads to its deals, above their number
     '<a href="/behind/way?month=2026-03&amp;from=draft&amp;to=underwriting">33.3 %</a>',
   )
   expect(section).toContain('<a href="/behind/way?month=2026-03&amp;from=%28new%29&amp;to=draft">50.0 %</a>')
+  // What the first deal came with, not the nine cents that it has now.
+  expect(await side.readText('/behind/entered?month=2026-01')).toMatch(
+    / First amount ↓ .* deal_000001 \$350,000\.00 /,
+  )
   expect(await expectNumbersToLead(side.url, '/pipeline')).toBeGreaterThan(5)
 })
 
