@@ -360,11 +360,6 @@ function describeDigests(stateDb: StateDb, now: number): Condition {
   )
   if (!failed) return ok('digests', 'no mail of a digest fails', '')
   const words = `That of ${failed.created_at} to ${failed.to} failed: ${failed.error} Each is tried for ${SENT_WITHIN_DAYS} days, then given up. Check \`to\` of the digest in its job, and LOANTAPE_SMTP_URL.`
-  return {
-    name: 'digests',
-    state: 'unsent',
-    title: 'A digest cannot be mailed',
-    words,
-    since: failed.created_at,
-  }
+  const title = 'A digest cannot be mailed'
+  return {name: 'digests', state: 'unsent', title, words, since: failed.created_at}
 }

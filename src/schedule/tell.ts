@@ -224,6 +224,7 @@ const noticeRow = z.object({
 
 /** No other process gets the notice before its next attempt. What a clock running ahead put off too far is due now. */
 function claimNotice(stateDb: StateDb, config: Config, channel: Channel, now: number) {
+  const isOn = Number(listAlarmChannels(config).includes(channel))
   return stateDb.first(
     noticeRow,
     `update notice set
@@ -237,13 +238,7 @@ function claimNotice(stateDb: StateDb, config: Config, channel: Channel, now: nu
        order by notice_id limit 1
      )
      returning *`,
-    [
-      now,
-      isoOf(now - SENT_WITHIN_DAYS * DAY_MS),
-      channel,
-      isoOf(now),
-      Number(listAlarmChannels(config).includes(channel)),
-    ],
+    [now, isoOf(now - SENT_WITHIN_DAYS * DAY_MS), channel, isoOf(now), isOn],
   )
 }
 
@@ -306,24 +301,12 @@ async function mailMessage(
     disableFileAccess: true,
     disableUrlAccess: true,
   })
-  try {
-    // Retention may have removed the file while the mail waited.
-    const attachments =
-      file && existsSync(file) ? [{filename: basename(file), content: readFileSync(file)}] : []
-    const text = `${title}\n\n${words}\n`
-    const {rejected} = await transport.sendMail({
-      from,
-      to,
-      subject: `loantape: ${title}`,
-      text,
-      html,
-      attachments,
-      signal,
-    })
-    return rejected
-  } finally {
-    transport.close()
-  }
+  // Retention may have removed the file while the mail waited.
+  const attachments =
+    file && existsSync(file) ? [{filename: basename(file), content: readFileSync(file)}] : []
+  const [subject, text] = [`loantape: ${title}`, `${title}\n\n${words}\n`]
+  const {rejected} = await transport.sendMail({from, to, subject, text, html, attachments, signal})
+  return rejected
 }
 
 /** The run succeeds even if the ping fails. */
