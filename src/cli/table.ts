@@ -15,7 +15,10 @@ export function joinLines(lines: readonly (string | false | null | undefined)[])
   return lines.filter((line) => typeof line === 'string').join('\n')
 }
 
-/** Matches counts, amounts and shares as text, but not account numbers. */
+/** Columns whose text may be a figure: an id or a code of an account can look like one. */
+const AMOUNTS =
+  /^(amount|before|after|movement|funded|loan.amount|property.value|loan-to-value|share|debit|credit|roll-forward|(not )?booked|difference)$/
+/** Matches counts, amounts and shares as text. */
 const FIGURE = /^([-+]?\$?[\d,]+\.\d+( %)?|[-+][\d,]+)$/
 
 /** Figures are right-aligned with separators. */
@@ -25,7 +28,8 @@ export function renderTable(
 ): string {
   const fields = Object.keys(rows[0] ?? {})
   const columns = fields.map((field) => {
-    const isFigure = rows.every(({[field]: cell}) => typeof cell !== 'string' || FIGURE.test(cell))
+    const mayBe = AMOUNTS.test(field)
+    const isFigure = rows.every(({[field]: cell}) => typeof cell !== 'string' || (mayBe && FIGURE.test(cell)))
     return {name: field.replaceAll('_', ' '), isFigure}
   })
   return renderColumns(

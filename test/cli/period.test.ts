@@ -249,3 +249,17 @@ test.each(JOURNAL_STEPS)("an export that dies at '%s' is caught up by the next",
   expect(copy.sumBatches('xero', '2026-02')).toEqual({1200: 3000n, 1090: -3000n})
   expect(readdirSync(join(copy.folder.exports, 'xero')).filter((name) => name.startsWith('.'))).toEqual([])
 })
+
+test('ids and codes of accounts that look like amounts are shown as they are', async () => {
+  using own = openBooks()
+  const loans = {'*': {code: '1200.10', name: 'Loans'}}
+  const ended = {...DEFAULT_MAPPING.ended, other: {code: '1099.00', name: 'Suspense'}}
+  own.map({receivable: loans, clearing: {code: '1090.20', name: 'Funding'}, ended})
+  await own.walk('2026-01-30', {'2000.25': {status: 'draft', loan_amount: 1000}})
+  await own.walk('2026-01-31', {'2000.25': {status: 'funded', loan_amount: 1000}})
+  const print = async (line: string) => (await own.run(line, '2026-02-01', {}, [])).stdout
+  await print('build')
+  const preview = await print('export xero --period 2026-01 --preview')
+  expect(preview).toMatch(/^1200\.10 {2}Loans +1 +1,000\.00 +0\.00$/m)
+  expect(await print('diff 2026-01-30')).toMatch(/^2000\.25 .* \+1,000\.00$/m)
+})
