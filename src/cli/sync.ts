@@ -102,7 +102,7 @@ const countChanges = (changes: SyncResult['changes']) =>
 
 const describePruned = (pruned: number) =>
   pruned > 0 &&
-  `${pruned} more ${pruned === 1 ? 'was' : 'were'} never read, and what they held has been pruned.`
+  `${groupThousands(pruned)} more ${pruned === 1 ? 'was' : 'were'} never read; the content has been pruned.`
 
 /** Leaves out the content of records. */
 async function readWaiting({dataDir}: Config) {
@@ -138,7 +138,7 @@ type Waiting = Awaited<ReturnType<typeof readWaiting>>
 
 function renderWaiting({records, pruned}: Waiting, _options: object, width?: number): string {
   const rows = records.map(({quarantine_id: id, record_id, observed_at: observed, source, path, reason}) => {
-    return {id, deal: record_id ?? '(unreadable)', observed, source, path, reason}
+    return {id, record: record_id ?? '(unreadable)', observed, source, path, reason}
   })
   const listed = rows.length === 0 ? 'No record waits in quarantine.' : renderTable(rows, width)
   return joinLines([listed, describePruned(pruned)])

@@ -59,11 +59,12 @@ export function listWaiting(db: Database): Promise<QuarantineEntry[]> {
 /** Tells one record from another, however often it was met. */
 const RECORD = `concat(stream, ' ', coalesce(record_id, quarantine_id))`
 
-/** `waiting` counts records; `pruned` counts how often one was met that, without a place on a tape, can no longer be replayed. */
+/** Counts records. The `pruned` can no longer be replayed: wherever they were met, that tape is gone. */
 export function countUnreplayed(db: Database) {
   return db.one(
     z.object({waiting: z.coerce.number(), pruned: z.coerce.number()}),
-    `select count(distinct ${RECORD}) filter (${WAITS}) as waiting, count(*) - count(place) as pruned
+    `select count(distinct ${RECORD}) filter (${WAITS}) as waiting,
+       count(distinct ${RECORD}) - count(distinct ${RECORD}) filter (place is not null) as pruned
      from history.raw.quarantine where replayed_at is null`,
   )
 }
@@ -71,7 +72,7 @@ export function countUnreplayed(db: Database) {
 const ON_TAPES = `place is not null and walk_id in (select unnest(from_json($1, '["varchar"]')))`
 
 export function countPlaced(db: Database, tapes: readonly string[]): Promise<number> {
-  const sql = `select count(*) from history.raw.quarantine where ${ON_TAPES}`
+  const sql = `select count(distinct ${RECORD}) from history.raw.quarantine where ${ON_TAPES}`
   return db.value(z.coerce.number(), sql, [JSON.stringify(tapes)])
 }
 
