@@ -3,7 +3,7 @@ import {basename, join} from 'node:path'
 import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import {type Fault, LoantapeError, messageOf} from '../core/errors.ts'
-import {quantity} from '../core/money.ts'
+import {groupThousands, quantity} from '../core/money.ts'
 import {listSome} from '../core/text.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {findFileFault} from '../store/files.ts'
@@ -69,7 +69,8 @@ async function findFault(
     return `differs from ${file} by ${quantity(await countRows(db, differing), 'row')}: ${listSome(ids) || 'other types'}`
   }
   const [count] = digest.split(' ')
-  if (count !== `${listed}`) return `has ${count} rows: its manifest says ${listed}`
+  if (count !== `${listed}`)
+    return `has ${quantity(Number(count), 'row')}: its manifest says ${groupThousands(listed)}`
   if (name !== 'mart.run') return undefined
   const walk = await readBridge(db, `release.mart.run where walk_id = ${quoteLiteral(source.walk_id)}`)
   return isDeepStrictEqual(walk, source) ? undefined : 'does not hold the last walk as the manifest has it'

@@ -255,7 +255,10 @@ const signed = (amount: string) => (amount.startsWith('-') ? '' : '+') + groupTh
 
 function describeChange({change, before, after, is_corrected}: MovementPart): string {
   const isThere = change !== 'appeared' && change !== 'left' && before && after
-  const words = isThere ? `${change.replace('_', ' ')} ${before[change]} → ${after[change]}` : change
+  const show = change === 'loan_amount' ? groupThousands : String
+  const words = isThere
+    ? `${change.replace('_', ' ')} ${show(before[change])} → ${show(after[change])}`
+    : change
   return is_corrected ? `${words}, corrected later` : words
 }
 

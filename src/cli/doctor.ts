@@ -432,7 +432,7 @@ export function describeFirstSync(config: Config): string {
   if (wanted.length === 0) return `${words} at ${ratePerSecond} requests/s`
   const most = Math.floor((detailBudgetMinutes * 60 * ratePerSecond) / wanted.length)
   const listed = new Intl.ListFormat('en-GB').format(wanted)
-  return `${words} with ${listed} at ${ratePerSecond} requests/s; LOANTAPE_DETAIL_BUDGET_MINUTES lets one run get those of ${groupThousands(most)} deals, later runs the rest`
+  return `${words} with ${listed} at ${ratePerSecond} requests/s; LOANTAPE_DETAIL_BUDGET_MINUTES lets one run get those of ${quantity(most, 'deal')}, later runs the rest`
 }
 
 function isWholeList(records: readonly unknown[], mapped: readonly MappedField[]): boolean {

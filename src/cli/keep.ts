@@ -103,7 +103,7 @@ function renderVerified(found: VerifyResult): string {
       ? 'There are no tapes yet.'
       : `${quantity(tapes, 'tape')} with ${quantity(found.lines, 'line')}, since ${found.since}.`,
     closed > 0 &&
-      `${groupThousands(closed)} ${closed === 1 ? 'is' : 'are'} sealed with a key that was given up or is not at hand: only their sha256 was compared.`,
+      `${groupThousands(closed)} ${closed === 1 ? 'is' : 'are'} sealed with a key that was given up or is not at hand: only ${closed === 1 ? 'its' : 'their'} sha256 was compared.`,
     removed > 0 &&
       `${quantity(removed, 'older tape')} ${removed === 1 ? 'was' : 'were'} removed by \`loantape prune\`.`,
     given_up > 0 &&

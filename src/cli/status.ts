@@ -161,7 +161,7 @@ function renderStatus(status: Status): string {
     warnOfQuarantine(status.quarantine_waiting),
     ...status.drift.map(renderDrift),
     webhooks &&
-      `Webhooks: missed ${webhooks.missed} of the ${webhooks.changes} changes of walk ${webhooks.walk_id}.`,
+      `Webhooks: missed ${groupThousands(webhooks.missed)} of ${quantity(webhooks.changes, 'change')} of walk ${webhooks.walk_id}.`,
     status.refused,
     ...status.not_issued.map((open) => `Not yet issued of ${open.period}: ${renderNotIssued(open)}.`),
     ...status.alarms.map(({title, words, since}) => `Alarm since ${since}: ${title}. ${words}`),

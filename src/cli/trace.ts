@@ -42,7 +42,7 @@ function renderFigure({figure, value, as_of, deals}: FigureTrace): string {
   return joinLines([
     `${figure} is ${value === null ? 'not known' : groupThousands(value)} as of ${as_of}: ${quantity(deals.length, 'deal')}.`,
     deals.length > 0 && `\n${renderTable(rows)}\n`,
-    '`loantape trace <deal>` shows the record behind each, as the source sent it.',
+    deals.length > 0 && '`loantape trace <deal>` shows the record behind each, as the source sent it.',
   ])
 }
 

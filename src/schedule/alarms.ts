@@ -34,7 +34,7 @@ export interface Watched {
   release: ReleaseManifest | undefined
   damage?: LoantapeError | undefined
   /** A job that was removed raises no alarm, because nobody would ever repair its last run. */
-  jobs: readonly Pick<Job, 'name' | 'fault'>[]
+  jobs: readonly (Pick<Job, 'name' | 'fault'> & Partial<Pick<Job, 'enabled'>>)[]
   /** Why no job is run, and since when, ISO 8601, real clock. */
   fault?: {problem: LoantapeError; since: string} | undefined
 }
@@ -76,10 +76,12 @@ export function readConditions(stateDb: StateDb, watched: Watched, now: number):
       ? faulty('release', 'The current release is damaged', damage)
       : release && ok('release', 'the current release is whole', `Release ${release.release_id}.`),
     describeLimits(release),
-    ...[webhookJob, ...jobs].map(({name, fault}) => {
+    ...[webhookJob, ...jobs].map(({name, fault, enabled}) => {
       const run = attempts.get(name)
       if (fault) return faulty(`job ${name}`, `Job ${name} is never due: its file is wrong`, fault)
-      return run ? describeJob(stateDb, run) : ok(`job ${name}`, `job ${name} can run`, 'It has not run yet.')
+      return run
+        ? describeJob(stateDb, run, enabled)
+        : ok(`job ${name}`, `job ${name} can run`, 'It has not run yet.')
     }),
     describeFreshness(stateDb, lastSync, config, now),
     describeQuarantine(lastSync),
@@ -119,7 +121,7 @@ const because = z.object({code: z.string(), message: z.string()}).optional()
 const batch = z.object({profile: z.string(), period: z.string().optional(), because})
 const exportsSummary = z.object({steps: z.array(z.object({result: z.array(batch).catch([])}))})
 
-function describeJob(stateDb: StateDb, run: JobRun): Condition {
+function describeJob(stateDb: StateDb, run: JobRun, isEverDue = true): Condition {
   const name = `job ${run.job}`
   const origin = run.slot === null ? (run.reason ?? 'started by hand') : `due ${run.slot}`
   const which = `Run ${run.job_run_id} of job ${run.job}, ${origin}`
@@ -137,7 +139,7 @@ function describeJob(stateDb: StateDb, run: JobRun): Condition {
   }
   const later = findRunSince(stateDb, run)
   if (later?.exit_code === 0) {
-    const words = `${which}, failed; run ${later.run_id} has since done that step. The steps after it run at the next slot of the job.`
+    const words = `${which}, failed; run ${later.run_id} has since done that step. The steps after it run ${isEverDue ? 'at the next slot of the job' : `with \`loantape run ${run.job}\``}.`
     return ok(name, `${later.command} of job ${run.job} is done`, words)
   }
   const {exit_code, error_code, error, ended_at} = later ?? run
@@ -146,7 +148,11 @@ function describeJob(stateDb: StateDb, run: JobRun): Condition {
     queued: `It is tried again at ${isoOf(run.not_before)}.`,
     running: 'It is being tried again.',
   }
-  const retry = retries[run.state] ?? 'It is not tried again before its next slot.'
+  const due = isEverDue
+    ? 'not tried again before its next slot'
+    : `never due; \`loantape run ${run.job}\` runs it once`
+  const isOfEvents = run.job === webhookJob.name
+  const retry = retries[run.state] ?? `It is ${isOfEvents ? 'tried again after half an hour' : due}.`
   const failedRun = later
     ? `Run ${later.run_id} of \`loantape ${later.command}\`, after run ${run.job_run_id} of the job had failed`
     : `${which}, attempt ${run.attempt}`
@@ -180,7 +186,7 @@ function describeFreshness(
   return {
     name: 'freshness',
     state: 'stale',
-    title: `No sync has succeeded for ${alarmMaxAgeHours} hours`,
+    title: `No sync has succeeded for ${quantity(alarmMaxAgeHours, 'hour')}`,
     words: `${last} The current release and all exports are kept as they are. See \`loantape status\`.`,
     since: isoOf(staleAt),
   }
@@ -247,7 +253,7 @@ function describeReading(lastSync: Run | undefined): (Condition | undefined)[] {
           {read: listed, failed},
           `take ${stream} out of LOANTAPE_STREAMS`,
         )
-      const problem = `Run ${lastSync.run_id} read ${groupThousands(listed)} lists of ${stream} and applied none.`
+      const problem = `Run ${lastSync.run_id} read ${quantity(listed, 'list')} of ${stream} and applied none.`
       const error = retellError({
         code: reason,
         problem,

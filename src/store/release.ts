@@ -4,6 +4,7 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {closeWords, findMachineFault, LoantapeError, messageOf, newError, tolerate} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
+import {groupThousands, quantity} from '../core/money.ts'
 import type {BuildPlan} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from './database.ts'
@@ -127,7 +128,10 @@ export function readRelease(dir: string): Release | undefined {
   for (const {file, bytes} of [...manifest.files, ...manifest.tables]) {
     const found = statSync(join(dir, file), {throwIfNoEntry: false})?.size
     if (found === bytes) continue
-    const words = found === undefined ? 'is missing' : `has ${found} bytes: its manifest says ${bytes}`
+    const words =
+      found === undefined
+        ? 'is missing'
+        : `has ${quantity(found, 'byte')}: its manifest says ${groupThousands(bytes)}`
     throw newError('RELEASE_DAMAGED', `File '${join(dir, file)}' ${words}.`)
   }
   return {dir, ...databasesOf(dir), manifest}

@@ -254,7 +254,7 @@ test('ids and codes of accounts that look like amounts are shown as they are', a
   using own = openBooks()
   const loans = {'*': {code: '1200.10', name: 'Loans'}}
   const ended = {...DEFAULT_MAPPING.ended, other: {code: '1099.00', name: 'Suspense'}}
-  own.map({receivable: loans, clearing: {code: '1090.20', name: 'Funding'}, ended})
+  own.map({...DEFAULT_MAPPING, receivable: loans, clearing: {code: '1090.20', name: 'Funding'}, ended})
   await own.walk('2026-01-30', {'2000.25': {status: 'draft', loan_amount: 1000}})
   await own.walk('2026-01-31', {'2000.25': {status: 'funded', loan_amount: 1000}})
   const print = async (line: string) => (await own.run(line, '2026-02-01', {}, [])).stdout

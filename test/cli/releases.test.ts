@@ -52,7 +52,7 @@ test('people see all totals, then of each amount the largest movements and the s
     ['deals of draft'],
     ['--limit shows more deals of each, --json all.'],
   ])
-  expect(stdout).toMatch(/^deal_000001 +loan amount 350000\.00 → 400000\.01 +\+50,000\.01$/m)
+  expect(stdout).toMatch(/^deal_000001 +loan amount 350,000\.00 → 400,000\.01 +\+50,000\.01$/m)
   expect(stdout).toMatch(/^2 more +\+0\.09$/m)
   expect(stdout).toMatch(/^deal_000001 +status draft → funded +\+400,000\.01$/m)
   expect(stdout.match(/^deal_000010 +appeared +\+1$/gm), 'no amount names it').toHaveLength(2)

@@ -1,6 +1,8 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
+import {writeJobFile} from '../support/jobs.ts'
 import {createLab, DAY_1, DAY_2, DAY_3, someDeals} from '../support/lab.ts'
 import {changeRecords} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
@@ -120,6 +122,8 @@ test('a success is as old as it may be by the setting that alarms go by, or by t
   expect([await codeWith('26'), await codeWith('48'), await codeWith('48', '--max-age', '26h')]).toEqual([
     1, 0, 1,
   ])
+  const {stdout} = await lab.run(['status'], {LOANTAPE_ALARM_MAX_AGE_HOURS: '1'})
+  expect(stdout).toContain(': No sync has succeeded for 1 hour. The last was run')
 })
 
 test('after a sync under a clock that was ahead, status and doctor say that none will succeed', async () => {
@@ -136,4 +140,18 @@ test('after a sync under a clock that was ahead, status and doctor say that none
     code: 1,
     stdout: expect.stringMatching(/✗ history: Clock .* earlier than what is stored/),
   })
+})
+
+test('the alarm of a job that is never due promises no next slot', async () => {
+  await using lab = await openLab(1, 'mart.run')
+  const jobs = join(lab.folder.root, '..', 'jobs')
+  mkdirSync(jobs)
+  writeJobFile(jobs, 'by-hand', {enabled: false, steps: [{do: 'sync'}]})
+  writeJobFile(jobs, 'nightly', {steps: [{do: 'sync'}]})
+  lab.service.faults.add({fault: {kind: 'status', status: 401}})
+  const env = {LOANTAPE_JOBS_DIR: jobs}
+  for (const job of ['by-hand', 'nightly', 'webhooks']) await lab.run(['run', job], env)
+  const {stdout} = await lab.run(['status'], env)
+  expect(stdout).toContain('It is never due; `loantape run by-hand` runs it once.')
+  expect(stdout.match(/not tried again before its next slot/g)).toHaveLength(1)
 })

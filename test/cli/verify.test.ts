@@ -68,7 +68,7 @@ const DAMAGES: Record<string, Damage> = {
   ],
   'a cut database of a release': [
     (folder) => truncateSync(join(currentOf(folder), 'portfolio.duckdb'), 1000),
-    /^current: File '.*portfolio\.duckdb' has 1000 bytes: its manifest says \d+\. Run `loantape build`/,
+    /^current: File '.*portfolio\.duckdb' has 1,000 bytes: its manifest says [\d,]+\. Run `loantape build`/,
     () => ['build'],
   ],
   'a cut manifest of a release': [

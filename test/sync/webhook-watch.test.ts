@@ -69,7 +69,7 @@ test('a walk counts the changes no event announced; an event counts for the next
 
   const env = {LOANTAPE_WEBHOOK_SECRET}
   expect(readJson(await lab.run(['status', '--json'], env)).webhooks).toMatchObject(counted)
-  const words = `Webhooks: missed 1 of the 1 changes of walk ${counted.walk_id}.`
+  const words = `Webhooks: missed 1 of 1 change of walk ${counted.walk_id}.`
   expect((await lab.run(['status'], env)).stdout).toContain(words)
   expect(readJson(await lab.run(['status', '--json'])).webhooks).toBeNull()
 
