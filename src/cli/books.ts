@@ -107,12 +107,16 @@ function renderNote({note_no, about, subject, text, at, who, replaces}: Note): s
   return escapeLineEnds(escapeControls(`${words} (${about} ${subject})`))
 }
 
-export function renderClosed(closed: Awaited<ReturnType<typeof closePeriod>>): string {
+export function renderClosed(
+  closed: Awaited<ReturnType<typeof closePeriod>>,
+  _options?: object,
+  width?: number,
+): string {
   const now = closed.period
   const sayOpen = ({period: then, ...open}: NotIssued) =>
     `Not yet issued of ${then}: ${renderNotIssued(open)}. What became known of ${then} since its closing is now dated after ${now}: to date it in ${now}, reopen ${now}, export ${then}, close ${now} again.`
   return joinLines([
-    `Closed ${closed.period}: ${quantity(closed.entries, 'entry')}, ${quantity(closed.loans, 'funded loan')}, ${groupThousands(closed.amount)} (release ${closed.release_id}). ${closed.last_day_walked_at === null ? 'No complete walk saw its last day; a later one did.' : `The last walk of its last day began at ${closed.last_day_walked_at}.`}${renderTerms(closed.terms)}`,
+    `Closed ${closed.period}: ${quantity(closed.entries, 'entry')}, ${quantity(closed.loans, 'funded loan')}, ${groupThousands(closed.amount)} (release ${closed.release_id}). ${closed.last_day_walked_at === null ? 'No complete walk saw its last day; a later one did.' : `The last walk of its last day began at ${closed.last_day_walked_at}.`}${renderTerms(closed.terms, width)}`,
     warnOfQuarantine(closed.quarantine_waiting),
     ...closed.not_issued.map(sayOpen),
   ])

@@ -206,13 +206,14 @@ async function diff(call: Invocation<DiffOptions>, first?: string, second?: stri
   return {...named, changes: await compareSchemas(await readPublished(left), await readPublished(right))}
 }
 
-function renderDiff(found: Awaited<ReturnType<typeof diff>>, {limit}: DiffOptions): string {
+function renderDiff(found: Awaited<ReturnType<typeof diff>>, {limit}: DiffOptions, width?: number): string {
   const {before, after} = found
-  const heading = `From ${before.release_id} (as of ${before.as_of}) to ${after.release_id} (as of ${after.as_of})`
+  const [from, to] = [before, after].map(({release_id, as_of}) => `${release_id} (as of ${as_of})`)
+  const heading = from === to ? `${to}, compared with itself` : `From ${from} to ${to}`
   if ('changes' in found) {
     if (found.changes.length === 0) return `${heading}: the same tables and columns.`
     const rows = found.changes.map(({is_breaking: breaks, ...one}) => ({...one, breaks: breaks ? 'yes' : ''}))
-    return `${heading}:\n\n${renderTable(rows)}`
+    return `${heading}:\n\n${renderTable(rows, width)}`
   }
   const {totals} = found
   if (totals.length === 0) return `${heading}: no total moved.`
@@ -226,17 +227,21 @@ function renderDiff(found: Awaited<ReturnType<typeof diff>>, {limit}: DiffOption
     const moved = {before: figureOf(then), after: figureOf(now), movement: signed(movement)}
     return {total: titleOf(total), ...moved, deals_that_moved_it: parts.length}
   })
-  const lists = shown.flatMap((total) => renderParts(total, shown, limit))
+  const lists = shown.flatMap((total) => renderParts(total, shown, {limit, width}))
   const isCut = shown.some(({parts}) => parts.length > limit)
   const more = isCut ? ['--limit shows more deals of each, --json all.'] : []
-  return [`${heading}:`, renderTable(rows), ...lists, ...more].join('\n\n')
+  return [`${heading}:`, renderTable(rows, width), ...lists, ...more].join('\n\n')
 }
 
 const titleOf = ({total, status}: Pick<TotalMovement, 'total' | 'status'>) =>
   status === null ? total.replace('_', ' ') : `${total} of ${status}`
 
 /** For a count, only the movements of deals that the amount's list does not name. */
-function renderParts({parts: all, ...of}: TotalMovement, others: readonly TotalMovement[], limit: number) {
+function renderParts(
+  {parts: all, ...of}: TotalMovement,
+  others: readonly TotalMovement[],
+  {limit, width}: {limit: number; width: number | undefined},
+) {
   const amount = others.find(
     ({total, status}) => total === of.total.replace('deals', 'amount') && status === of.status,
   )
@@ -248,7 +253,7 @@ function renderParts({parts: all, ...of}: TotalMovement, others: readonly TotalM
     return {deal: part.deal_id, moved_by: describeChange(part), movement: signed(part.movement)}
   })
   if (rest.length > 0) rows.push({deal: `${rest.length} more`, moved_by: '', movement: signed(addUp(rest))})
-  return [`${titleOf(of)}\n${renderTable(rows)}`]
+  return [`${titleOf(of)}\n${renderTable(rows, width)}`]
 }
 
 const signed = (amount: string) => (amount.startsWith('-') ? '' : '+') + groupThousands(amount)

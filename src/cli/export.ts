@@ -99,20 +99,25 @@ function usageError(words: string): LoantapeError {
   return newError('USAGE', `Command line: ${words}.`)
 }
 
-export function renderExported({batches = [], deliveries = [], previews = []}: Exported): string {
-  const lines = [...batches.map(renderBatch), ...deliveries.map(renderDelivery)]
-  return [...lines, ...previews.map(renderPreview)].join('\n')
+export function renderExported(
+  {batches = [], deliveries = [], previews = []}: Exported,
+  _options?: object,
+  width?: number,
+): string {
+  const lines = [...batches.map((batch) => renderBatch(batch, width)), ...deliveries.map(renderDelivery)]
+  return [...lines, ...previews.map((preview) => renderPreview(preview, width))].join('\n')
 }
 
-function renderPreview({batch, accounts, files}: JournalPreview): string {
+function renderPreview({batch, accounts, files}: JournalPreview, width?: number): string {
   const {profile, period, batch_id, outcome} = batch
-  if (outcome !== 'written') return renderBatch(batch)
+  if (outcome !== 'written') return renderBatch(batch, width)
   const table = renderTable(
     accounts.map(({account_code: account, account_name: name, ...sums}) => ({account, name, ...sums})),
+    width,
   )
   const heads = files.map(({name, head}) => `${name} begins:\n${head}`)
   return [
-    `${profile}: would issue batch ${batch_id} of ${period}, nothing was issued${renderTerms(batch.terms)}`,
+    `${profile}: would issue batch ${batch_id} of ${period}, nothing was issued${renderTerms(batch.terms, width)}`,
     '',
     table,
     '',
@@ -125,7 +130,7 @@ function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResu
   return `${target}: ${words} of ${profile}/${batch_id}`
 }
 
-function renderBatch(batch: BatchResult): string {
+function renderBatch(batch: BatchResult, width?: number): string {
   const {profile, period, batch_id, outcome, because, files, rows, dir, terms, renamed = []} = batch
   const names = renamed.map(
     ({account_code: code, account_name: now, before}) =>
@@ -133,7 +138,7 @@ function renderBatch(batch: BatchResult): string {
   )
   if (outcome === 'left')
     return `${profile}: what is new from ${period} on is not issued; the next export makes up for it. ${because?.message}`
-  const notes = `${names.join('')}${renderTerms(terms)}`
+  const notes = `${names.join('')}${renderTerms(terms, width)}`
   if (outcome === 'empty') return `${profile}: nothing to book in ${period}${notes}`
   const words = {
     written: 'written',

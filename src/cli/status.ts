@@ -120,12 +120,13 @@ function renderDrift({kind, path, value, records}: DriftFinding): string {
   return `Drift: ${kind} ${what} in ${quantity(records, 'record')}.`
 }
 
-function renderRuns({runs, running}: Status): string {
+function renderRuns({runs, running}: Status, width?: number): string {
   return renderTable(
     runs.map(({run_id: run, command, started_at: started, error_code, outcome, exit_code: exit}) => {
       const end = error_code ?? outcome ?? (run === running?.run_id ? 'running' : 'died')
       return {run, command, started, outcome: end, exit}
     }),
+    width,
   )
 }
 
@@ -140,7 +141,7 @@ function describeHealth(status: Status): string {
   return `not healthy, ${quantity(status.unclassified_deals, 'deal')} of ${all} in no class`
 }
 
-function renderStatus(status: Status): string {
+function renderStatus(status: Status, _options: object, width?: number): string {
   const {last_success, running, webhooks, learnt_rate_per_second: rate} = status
   const [next] = status.next_slots
   return joinLines([
@@ -167,6 +168,6 @@ function renderStatus(status: Status): string {
     ...status.alarms.map(({title, words, since}) => `Alarm since ${since}: ${title}. ${words}`),
     next && `Next slot, if \`loantape serve\` runs: ${next.job} at ${next.slot}.`,
     rate !== null && `Learnt rate: ${rate.toFixed(2)} requests a second.`,
-    status.runs.length > 0 && `\n${renderRuns(status)}`,
+    status.runs.length > 0 && `\n${renderRuns(status, width)}`,
   ])
 }

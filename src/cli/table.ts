@@ -76,13 +76,14 @@ export function renderColumns(
 }
 
 /** A month's roll-forward with its booked and unbooked amounts; empty if nothing moved. */
-export function renderTerms(terms: readonly TiedTerm[] = []): string {
+export function renderTerms(terms: readonly TiedTerm[] = [], width?: number): string {
   if (terms.length === 0) return ''
   const table = renderTable(
     terms.map(({term, amount, booked, unbooked, because: reason, difference}) => {
       const because = reason === 'opening balance' ? `${reason}: --with-opening` : reason
       return {term, 'roll-forward': amount, booked, 'not booked': unbooked, because, difference}
     }),
+    width,
   )
   return `\n${table}`
 }

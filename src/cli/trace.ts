@@ -23,10 +23,11 @@ export const commands = {
         next: 'Leave them out: a figure is that of the current release.',
       })
     },
-    (traced, {field}) =>
+    (traced, {field}, width) =>
       'versions' in traced
-        ? renderEntry(traced.entry) + traced.versions.map((one) => renderTrace(one, field)).join('\n\n')
-        : renderFigure(traced),
+        ? renderEntry(traced.entry, width) +
+          traced.versions.map((one) => renderTrace(one, field)).join('\n\n')
+        : renderFigure(traced, width),
   ),
   evidence: does(
     ({config, options}: Invocation<{from?: string; allFields?: boolean}>, of: string, to: string) =>
@@ -35,25 +36,25 @@ export const commands = {
   ),
 }
 
-function renderFigure({figure, value, as_of, deals}: FigureTrace): string {
+function renderFigure({figure, value, as_of, deals}: FigureTrace, width?: number): string {
   const rows = deals.map(({deal_id: deal, last_changed_at, ...fields}) => {
     return {deal, ...fields, 'unchanged since (UTC)': last_changed_at}
   })
   return joinLines([
     `${figure} is ${value === null ? 'not known' : groupThousands(value)} as of ${as_of}: ${quantity(deals.length, 'deal')}.`,
-    deals.length > 0 && `\n${renderTable(rows)}\n`,
+    deals.length > 0 && `\n${renderTable(rows, width)}\n`,
     deals.length > 0 && '`loantape trace <deal>` shows the record behind each, as the source sent it.',
   ])
 }
 
-function renderEntry(lines: ReturnType<typeof listLinesOf>): string {
+function renderEntry(lines: ReturnType<typeof listLinesOf>, width?: number): string {
   if (!lines[0]) return ''
   const {journal_no, deal_id, memo} = lines[0]
   // Each profile may have it on another date: its first open day then.
   const rows = lines.map(({profile, batch_id: batch, entry_date: date, debit, credit, ...line}) => {
     return {profile, batch, date, account: `${line.account_code} ${line.account_name}`, debit, credit}
   })
-  return `Journal entry ${journal_no} of ${deal_id}: ${memo}\n${renderTable(rows)}\n\n`
+  return `Journal entry ${journal_no} of ${deal_id}: ${memo}\n${renderTable(rows, width)}\n\n`
 }
 
 function renderTrace(trace: Trace, field: string | undefined): string {

@@ -257,9 +257,16 @@ test('ids and codes of accounts that look like amounts are shown as they are', a
   own.map({...DEFAULT_MAPPING, receivable: loans, clearing: {code: '1090.20', name: 'Funding'}, ended})
   await own.walk('2026-01-30', {'2000.25': {status: 'draft', loan_amount: 1000}})
   await own.walk('2026-01-31', {'2000.25': {status: 'funded', loan_amount: 1000}})
-  const print = async (line: string) => (await own.run(line, '2026-02-01', {}, [])).stdout
+  const print = async (line: string, width?: number) =>
+    (await own.run(line, '2026-02-01', {}, [], width)).stdout
   await print('build')
   const preview = await print('export xero --period 2026-01 --preview')
   expect(preview).toMatch(/^1200\.10 {2}Loans +1 +1,000\.00 +0\.00$/m)
   expect(await print('diff 2026-01-30')).toMatch(/^2000\.25 .* \+1,000\.00$/m)
+  expect(await print('diff')).toMatch(/ \(as of 2026-01-31\), compared with itself: no total moved\.$/m)
+
+  // In a narrow terminal each row is a record.
+  const lines = ['status', 'diff 2026-01-30', 'export xero --period 2026-01', 'period close 2026-01']
+  for (const line of lines) expect(await print(line, 40), line).not.toMatch(/─/)
+  expect(await print('diff 2026-01-30', 40)).toMatch(/^movement +\+1,000\.00$/m)
 })

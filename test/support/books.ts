@@ -47,12 +47,12 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
     config,
     /** Creates a world at 17:00 UTC of a day; `onStep` is called with the steps of an export. */
     at,
-    /** Runs a command line at 17:00 UTC of a day in this process, with `--json` by default. */
-    run: (line: string, day: string, more: Record<string, string> = {}, form = ['--json']) =>
+    /** Runs a command line at 17:00 UTC of a day in this process, with `--json` by default; `width` is that of a terminal. */
+    run: (line: string, day: string, more: Record<string, string> = {}, form = ['--json'], width?: number) =>
       runCommand(
         [...line.split(' '), ...form],
         {LOANTAPE_DATA_DIR: folder.root, LOANTAPE_NOW: `${day}T17:00:00Z`, ...more},
-        {select: BOOK_TABLES},
+        {select: BOOK_TABLES, width},
       ),
     /** Reads every line of a profile's batches for a period, by batch. */
     readBatches(name: string, period: string): Record<string, ImportedLine[]> {
