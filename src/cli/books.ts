@@ -127,7 +127,7 @@ type PeriodCall = Invocation<{why?: string | null; issue?: boolean}>
 /** `xero 3 entries, 1,234.56` */
 export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'period'>): string {
   return entries === null || amount === null
-    ? `${profile} unknown until \`loantape build\`: the current release was built with other accounts`
+    ? `${profile} unknown until \`loantape build\` has read the accounts anew`
     : `${profile} ${quantity(entries, 'entry')}, ${groupThousands(amount)}`
 }
 

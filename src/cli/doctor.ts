@@ -176,8 +176,8 @@ const EXAMINATIONS: Examinations = {
     using stateDb = openStateDb(folder.stateDb)
     await requireSameHistory(stateDb, folder)
     const open = await listNotIssued(config, listExportedProfiles(readJobs(config)))
-    const words = open.map((one) => `${renderNotIssued(one)} of ${one.period}`)
-    return `match this history; not yet issued: ${words.join('; ') || 'nothing'}`
+    const words = open.map((one) => `of ${one.period}: ${renderNotIssued(one)}`)
+    return `match this history; not yet issued${words.length > 0 ? ` ${words.join('; ')}` : ': nothing'}`
   },
   jobs: async (config, folder) => {
     const jobs = readJobs(config)

@@ -198,7 +198,7 @@ test('entries not yet issued are listed by profile and month, closed months incl
   await run('build', env)
   const february = {profile: 'xero', period: '2026-02', entries: 1, amount: '30.00'}
   expect(readJson(await run('status', env))).toMatchObject({not_issued: [february]})
-  expect((await run('doctor', env)).stdout).toContain('not yet issued: xero 1 entry, 30.00 of 2026-02')
+  expect((await run('doctor', env)).stdout).toContain('not yet issued of 2026-02: xero 1 entry, 30.00')
   const mapping = join(copy.folder.root, 'accounting.json')
   const unknown = {profile: 'xero', period: '2026-03', entries: null, amount: null}
   const {receivable} = DEFAULT_MAPPING
@@ -211,7 +211,9 @@ test('entries not yet issued are listed by profile and month, closed months incl
     writeFileSync(mapping, JSON.stringify({...DEFAULT_MAPPING, clearing}))
     expect(readJson(await run('status', env))).toMatchObject({not_issued: [unknown]})
   }
-  expect((await run('doctor', env)).stdout).toContain('not yet issued: xero unknown: the current')
+  expect((await run('doctor', env)).stdout).toContain(
+    'of 2026-03: xero unknown until `loantape build` has read',
+  )
   rmSync(mapping)
   // A true funding date becomes known after January was closed.
   const seeds = join(copy.folder.root, 'sql/seeds')
