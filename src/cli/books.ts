@@ -49,7 +49,7 @@ export const commands = {
   'period close': does(
     ({config, options: {why = null}, world}: PeriodCall, month: string) =>
       closePeriod(config, {period: month, why}, world),
-    renderClosed,
+    (closed, _options, width) => renderClosed(closed, width),
   ),
   'period reopen': does(
     ({config, options: {why}, world}: Invocation<{why: string}>, month: string) =>
@@ -107,11 +107,7 @@ function renderNote({note_no, about, subject, text, at, who, replaces}: Note): s
   return escapeLineEnds(escapeControls(`${words} (${about} ${subject})`))
 }
 
-export function renderClosed(
-  closed: Awaited<ReturnType<typeof closePeriod>>,
-  _options?: object,
-  width?: number,
-): string {
+export function renderClosed(closed: Awaited<ReturnType<typeof closePeriod>>, width?: number): string {
   const now = closed.period
   const sayOpen = ({period: then, ...open}: NotIssued) =>
     `Not yet issued of ${then}: ${renderNotIssued(open)}. What became known of ${then} since its closing is now dated after ${now}: to date it in ${now}, reopen ${now}, export ${then}, close ${now} again.`

@@ -260,11 +260,9 @@ const signed = (amount: string) => (amount.startsWith('-') ? '' : '+') + groupTh
 
 function describeChange({change, before, after, is_corrected}: MovementPart): string {
   const isThere = change !== 'appeared' && change !== 'left' && before && after
-  const show = change === 'loan_amount' ? groupThousands : String
-  const words = isThere
-    ? `${change.replace('_', ' ')} ${show(before[change])} → ${show(after[change])}`
-    : change
-  return is_corrected ? `${words}, corrected later` : words
+  const words = isThere ? `${change.replace('_', ' ')} ${before[change]} → ${after[change]}` : change
+  const said = change === 'loan_amount' ? groupThousands(words) : words
+  return is_corrected ? `${said}, corrected later` : said
 }
 
 /** Amounts or counts, exactly. */

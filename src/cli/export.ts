@@ -14,7 +14,7 @@ import {does, type Invocation} from './command.ts'
 import {renderTable, renderTerms} from './table.ts'
 
 export const commands = {
-  export: does(exportFiles, renderExported),
+  export: does(exportFiles, (exported, _options, width) => renderExported(exported, width)),
   ...Object.fromEntries(
     PUBLISH_TARGETS.map((to) => [
       `publish ${to}`,
@@ -99,11 +99,7 @@ function usageError(words: string): LoantapeError {
   return newError('USAGE', `Command line: ${words}.`)
 }
 
-export function renderExported(
-  {batches = [], deliveries = [], previews = []}: Exported,
-  _options?: object,
-  width?: number,
-): string {
+export function renderExported({batches = [], deliveries = [], previews = []}: Exported, width?: number) {
   const lines = [...batches.map((batch) => renderBatch(batch, width)), ...deliveries.map(renderDelivery)]
   return [...lines, ...previews.map((preview) => renderPreview(preview, width))].join('\n')
 }
@@ -115,13 +111,12 @@ function renderPreview({batch, accounts, files}: JournalPreview, width?: number)
     accounts.map(({account_code: account, account_name: name, ...sums}) => ({account, name, ...sums})),
     width,
   )
-  const heads = files.map(({name, head}) => `${name} begins:\n${head}`)
   return [
     `${profile}: would issue batch ${batch_id} of ${period}, nothing was issued${renderTerms(batch.terms, width)}`,
     '',
     table,
     '',
-    ...heads,
+    ...files.map(({name, head}) => `${name} begins:\n${head}`),
   ].join('\n')
 }
 

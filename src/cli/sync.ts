@@ -109,14 +109,12 @@ async function readWaiting({dataDir}: Config) {
   const folder = dataFolderAt(dataDir)
   if (!hasWarehouse(folder)) return {records: [], pruned: 0}
   await using db = await openHistory(folder)
-  const entries = await listWaiting(db)
-  const records = entries.map(({place: _, ...entry}) => entry)
+  const records = (await listWaiting(db)).map(({place: _, ...entry}) => entry)
   return {records, pruned: (await countUnreplayed(db)).pruned}
 }
 
-type Reasons = Awaited<ReturnType<typeof readReasons>>
-
-function renderReasons({reasons, records, pruned}: Reasons, _options: object, width?: number): string {
+function renderReasons(found: Awaited<ReturnType<typeof readReasons>>, _options: object, width?: number) {
+  const {reasons, records, pruned} = found
   if (reasons.length === 0) return joinLines(['No record waits in quarantine.', describePruned(pruned)])
   return joinLines([
     renderTable(
@@ -134,12 +132,12 @@ function renderReasons({reasons, records, pruned}: Reasons, _options: object, wi
   ])
 }
 
-type Waiting = Awaited<ReturnType<typeof readWaiting>>
-
-function renderWaiting({records, pruned}: Waiting, _options: object, width?: number): string {
-  const rows = records.map(({quarantine_id: id, record_id, observed_at: observed, source, path, reason}) => {
-    return {id, record: record_id ?? '(unreadable)', observed, source, path, reason}
-  })
+function renderWaiting(found: Awaited<ReturnType<typeof readWaiting>>, _options: object, width?: number) {
+  const rows = found.records.map(
+    ({quarantine_id: id, record_id, observed_at: observed, source, path, reason}) => {
+      return {id, record: record_id ?? '(unreadable)', observed, source, path, reason}
+    },
+  )
   const listed = rows.length === 0 ? 'No record waits in quarantine.' : renderTable(rows, width)
-  return joinLines([listed, describePruned(pruned)])
+  return joinLines([listed, describePruned(found.pruned)])
 }

@@ -18,7 +18,6 @@ export function joinLines(lines: readonly (string | false | null | undefined)[])
 /** Columns whose text may be a figure: an id or a code of an account can look like one. */
 const AMOUNTS =
   /^(amount|before|after|movement|funded|loan.amount|property.value|loan-to-value|share|debit|credit|roll-forward|(not )?booked|difference)$/
-/** Matches counts, amounts and shares as text. */
 const FIGURE = /^([-+]?\$?[\d,]+\.\d+( %)?|[-+][\d,]+)$/
 
 /** Figures are right-aligned with separators. */

@@ -79,9 +79,8 @@ export function readConditions(stateDb: StateDb, watched: Watched, now: number):
     ...[webhookJob, ...jobs].map(({name, fault, enabled}) => {
       const run = attempts.get(name)
       if (fault) return faulty(`job ${name}`, `Job ${name} is never due: its file is wrong`, fault)
-      return run
-        ? describeJob(stateDb, run, enabled)
-        : ok(`job ${name}`, `job ${name} can run`, 'It has not run yet.')
+      if (run) return describeJob(stateDb, run, enabled)
+      return ok(`job ${name}`, `job ${name} can run`, 'It has not run yet.')
     }),
     describeFreshness(stateDb, lastSync, config, now),
     describeQuarantine(lastSync),
@@ -121,9 +120,10 @@ const because = z.object({code: z.string(), message: z.string()}).optional()
 const batch = z.object({profile: z.string(), period: z.string().optional(), because})
 const exportsSummary = z.object({steps: z.array(z.object({result: z.array(batch).catch([])}))})
 
-function describeJob(stateDb: StateDb, run: JobRun, isEverDue = true): Condition {
+function describeJob(stateDb: StateDb, run: JobRun, isDue = true): Condition {
   const name = `job ${run.job}`
   const origin = run.slot === null ? (run.reason ?? 'started by hand') : `due ${run.slot}`
+  const byHand = `\`loantape run ${run.job}\``
   const which = `Run ${run.job_run_id} of job ${run.job}, ${origin}`
   if (run.exit_code === 0) {
     const results = summaryOf(run, exportsSummary)?.steps.flatMap(({result}) => result) ?? []
@@ -134,12 +134,12 @@ function describeJob(stateDb: StateDb, run: JobRun, isEverDue = true): Condition
       `Job ${run.job} could not issue entries of ${period} to ${profile}`,
       because,
     )
-    const next = `The next export makes up for it; \`loantape run ${run.job}\` ends this alarm.`
+    const next = `The next export makes up for it; ${byHand} ends this alarm.`
     return {...left, words: `${which}: ${words}\n${next}`, since: run.ended_at}
   }
   const later = findRunSince(stateDb, run)
   if (later?.exit_code === 0) {
-    const words = `${which}, failed; run ${later.run_id} has since done that step. The steps after it run ${isEverDue ? 'at the next slot of the job' : `with \`loantape run ${run.job}\``}.`
+    const words = `${which}, failed; run ${later.run_id} has since done that step. The steps after it run ${isDue ? 'at the next slot of the job' : `with ${byHand}`}.`
     return ok(name, `${later.command} of job ${run.job} is done`, words)
   }
   const {exit_code, error_code, error, ended_at} = later ?? run
@@ -148,11 +148,9 @@ function describeJob(stateDb: StateDb, run: JobRun, isEverDue = true): Condition
     queued: `It is tried again at ${isoOf(run.not_before)}.`,
     running: 'It is being tried again.',
   }
-  const due = isEverDue
-    ? 'not tried again before its next slot'
-    : `never due; \`loantape run ${run.job}\` runs it once`
-  const isOfEvents = run.job === webhookJob.name
-  const retry = retries[run.state] ?? `It is ${isOfEvents ? 'tried again after half an hour' : due}.`
+  const left = isDue ? 'It is not tried again before its next slot.' : `${byHand} tries it again.`
+  const ofEvents = run.job === webhookJob.name && 'It is tried again after half an hour.'
+  const retry = retries[run.state] ?? (ofEvents || left)
   const failedRun = later
     ? `Run ${later.run_id} of \`loantape ${later.command}\`, after run ${run.job_run_id} of the job had failed`
     : `${which}, attempt ${run.attempt}`
