@@ -66,8 +66,10 @@ test('a replay corrects a released day, one that died is released by the next, a
   lab.service.store.update('deal_000002', {loan_amount_cents: 400_000_00n})
   await lab.sync(DAY_3, WITHOUT_DETAILS)
   const {stdout} = await lab.run(['diff', before, 'current'])
-  expect(stdout).toMatch(/^deal_000002 +loan amount 350000\.00 → 400000\.00 +\+50,000\.00$/m)
-  expect(stdout).toMatch(/^deal_000001 +loan amount 350000\.00 → 360000\.00, corrected later +\+10,000\.00$/m)
+  expect(stdout).toMatch(/^deal_000002 +loan amount 350,000\.00 → 400,000\.00 +\+50,000\.00$/m)
+  expect(stdout).toMatch(
+    /^deal_000001 +loan amount 350,000\.00 → 360,000\.00, corrected later +\+10,000\.00$/m,
+  )
   // So on pages, which look up the listed deals alone.
   for (const which of [{}, {offset: 1, limit: 1}, {beyond: 1, limit: 1}]) {
     const {moved} = await readMovedBetween(

@@ -110,7 +110,7 @@ test('a release with a damaged file is an alarm that a build ends; runs, metrics
   await using side = await serveLab(lab)
   const file = join(lab.folder.current, 'portfolio.duckdb')
   truncateSync(file, statSync(file).size - 1)
-  const words = /portfolio\.duckdb. has \d+ bytes: .* Run loantape build, which makes it again/
+  const words = /portfolio\.duckdb. has [\d,]+ bytes: .* Run loantape build, which makes it again/
   expect((await side.get('/runs')).status).toBe(200)
   const alarm = 'The current release is damaged [RELEASE_DAMAGED]'
   expect(await side.readText('/runs')).toMatch(
