@@ -45,7 +45,7 @@ export interface BatchRequest extends Pick<WriteRequest, 'partition'> {
 /**
  * Writes tables as one batch, the manifest last. The folder has a temporary name until everything is on the disk. A complete
  * batch is not written again.
- * @throws ConfigError `UNKNOWN_NAME`, `NOT_WRITABLE`
+ * @throws ConfigError `UNKNOWN_NAME`, `NOT_WRITABLE`; UnexpectedError `RELEASE_DAMAGED`
  */
 export async function writeBatch(
   folder: DataFolder,
@@ -214,7 +214,13 @@ async function writeParquet({db, source, tables, partition, dir}: WriteRequest):
       continue
     }
     const name = `${table}.parquet`
-    copyFileSync(join(source.dir, name), join(dir, name))
+    const path = join(source.dir, name)
+    copyFileSync(path, join(dir, name))
+    const {sha256} = source.manifest.tables.find((one) => one.name === table) ?? {}
+    if ((await digestFile(join(dir, name))) !== sha256)
+      throw newError('RELEASE_DAMAGED', `File '${path}' does not have the sha256 of its manifest.`, {
+        next: 'Remove the folder of that file and run `loantape build`, which makes it again.',
+      })
     files.push({name, ...(await readControlTotals(db, table))})
   }
   return {files}

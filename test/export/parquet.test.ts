@@ -1,4 +1,4 @@
-import {existsSync, readdirSync, rmSync, statSync} from 'node:fs'
+import {existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync} from 'node:fs'
 import {type FileHandle, open} from 'node:fs/promises'
 import {join} from 'node:path'
 import {expect, test, vi} from 'vitest'
@@ -6,6 +6,7 @@ import {z} from 'zod'
 import {writeBatch} from '../../src/export/table-files.ts'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
 import {createFolder, readManifest} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
 import {useShared} from '../support/set-up.ts'
 
@@ -100,4 +101,17 @@ test('every file and folder of a batch is on the disk before the batch gets its 
   const written = readdirSync(dir, {recursive: true, encoding: 'utf8'})
   expect(written.length).toBeGreaterThan(8)
   expect(written.filter((name) => !synced.has(statSync(join(dir, name)).ino))).toEqual([])
+})
+
+test('a file of the release that has changed on the disk is refused, not handed out under a sum of its own', async () => {
+  const path = join(release.dir, 'core.movement.parquet')
+  const bytes = readFileSync(path)
+  writeFileSync(path, bytes.with(100, bytes[100]! ^ 1))
+  rmSync(data.folder.exports, {recursive: true})
+  const failure = await failureOf(write())
+  writeFileSync(path, bytes)
+  expect(failure).toMatchObject({code: 'RELEASE_DAMAGED'})
+  expect(failure.message).toContain(`File '${path}' does not have the sha256 of its manifest`)
+  expect(readdirSync(join(data.folder.exports, 'parquet'))).toEqual([])
+  expect(await write()).toMatchObject({outcome: 'written'})
 })
