@@ -30,11 +30,12 @@ import {readQuery} from '../store/sql.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
 import {countUnreplayed} from '../sync/quarantine.ts'
+import {requireUnchanged} from './journal-batch.ts'
 import {findRefusal, listNotIssued, type NotIssued, requireSameHistory} from './standing.ts'
 
 /**
  * Closes the first open month: its journal and register stay as they are, whatever becomes known later.
- * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`: nothing was closed
+ * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`, LockedError `JOURNAL_STALE`: nothing was closed
  */
 export async function closePeriod(
   config: Config,
@@ -68,6 +69,7 @@ export async function closePeriod(
   const haveOpenings = profiles.length > 0 && profiles.every((name) => hasOpenings(stateDb, name))
   perform(() => {
     requireNext(stateDb, period, span.first)
+    requireUnchanged(config, mapping, period)
     return {
       act: 'period closed',
       closed: {period, release: release.manifest, mapping, ...closing},

@@ -36,7 +36,13 @@ import {beginFolder, syncToDisk} from '../store/files.ts'
 import {readWentOn} from '../store/recorded.ts'
 import {openRelease, type Release} from '../store/release.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
-import {describeStale, type JournalTarget, prepareBatch, readIssueState} from './journal-batch.ts'
+import {
+  describeStale,
+  type JournalTarget,
+  prepareBatch,
+  readIssueState,
+  requireUnchanged,
+} from './journal-batch.ts'
 import {compareIssued, requireSameHistory} from './standing.ts'
 
 export interface JournalRequest {
@@ -106,6 +112,7 @@ async function* issueMonths(
       const now = readIssueState(stateDb)
       if (now.events !== state.events) throw describeStale(period)
       if (now.batches !== state.batches) return undefined
+      requireUnchanged(config, mapping, period)
       state = {...now, batches: now.batches + 1}
       return {act: 'batch issued', at: new Date(world.realClock.now()).toISOString(), batches: [batch]}
     })

@@ -1,8 +1,9 @@
 import {hash} from 'node:crypto'
+import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import type {BatchAct} from '../accounting/acts.ts'
 import {listIssuedLines, listTruedUpLines} from '../accounting/issued.ts'
-import {type AccountMapping, findSharedNames, nameAccounts} from '../accounting/mapping.ts'
+import {type AccountMapping, findSharedNames, nameAccounts, requireOwnMapping} from '../accounting/mapping.ts'
 import {type ClosedPeriod, findFirstOpenDay} from '../accounting/periods.ts'
 import {
   bookOpenings,
@@ -11,6 +12,7 @@ import {
   type JournalProfile,
   type TiedTerm,
 } from '../accounting/profiles.ts'
+import type {Config} from '../core/config.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import {addAmounts, centsOf, formatCents} from '../core/money.ts'
 import {formatManifest} from '../export/batch.ts'
@@ -125,8 +127,13 @@ export function readIssueState(stateDb: StateDb) {
 export function describeStale(period: string): LoantapeError {
   return newError(
     'JOURNAL_STALE',
-    `Journal of ${period}: another command issued, closed or reopened while it was read.`,
+    `Journal of ${period}: another command issued, closed or reopened, or accounting.json was changed, while it was read.`,
   )
+}
+
+/** Lines have the accounts that a build read, later than the mapping. @throws LockedError `JOURNAL_STALE` */
+export function requireUnchanged(config: Config, mapping: AccountMapping, period: string): void {
+  if (!isDeepStrictEqual(requireOwnMapping(config), mapping)) throw describeStale(period)
 }
 
 /** An importer that looks accounts up by name needs unique names. @throws ConfigError `ACCOUNTING_MAPPING` */

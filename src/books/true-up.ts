@@ -14,7 +14,7 @@ import {requireExports} from '../store/data-folder.ts'
 import {listLosses, readWentOn} from '../store/recorded.ts'
 import {signedBy} from './close-period.ts'
 import {handOver} from './issue.ts'
-import {composeBatch, describeStale, planTrueUp, readIssueState} from './journal-batch.ts'
+import {composeBatch, describeStale, planTrueUp, readIssueState, requireUnchanged} from './journal-batch.ts'
 import {listLost, requireSeenEnd} from './standing.ts'
 
 export type TrueUpResult = Awaited<ReturnType<typeof trueUp>>
@@ -73,6 +73,7 @@ export async function trueUp(
   world.onStep('journal planned')
   perform(() => {
     if (!isDeepStrictEqual(readIssueState(stateDb), state)) throw describeStale(period)
+    requireUnchanged(config, mapping, period)
     const signed = signedBy(world)
     return {
       act: 'true-up',

@@ -767,3 +767,15 @@ test('a journal whose period is reopened meanwhile is not issued', async () => {
   expect(await failureOf(exporting)).toMatchObject({code: 'JOURNAL_STALE', exitCode: 4})
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 10_000n, 1090: -10_000n})
 })
+
+test('nothing is issued or closed under accounts that were changed while it was read', async () => {
+  const other = {...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}}
+  const stale = {code: 'JOURNAL_STALE', message: expect.stringContaining('accounting.json')}
+  expect(await failureOf(exportWhile(() => books.map(other)))).toMatchObject(stale)
+  expect(readIssued().tables.flat()).toEqual([])
+  await walkOn('2026-02-02', 100)
+  const onProgress = ({step}: {step: string}) => void (step === 'preparing' && books.map(DEFAULT_MAPPING))
+  const closing = closePeriod(books.config, {period: '2026-01'}, {...books.at('2026-02-03'), onProgress})
+  expect(await failureOf(closing)).toMatchObject(stale)
+  expect((await listPeriods(books.config, books.at('2026-02-03'))).events).toEqual([])
+})
