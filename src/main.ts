@@ -4,9 +4,9 @@ import {createCli} from './cli/context.ts'
 import {runProgram} from './cli/program.ts'
 import {explainError} from './core/errors.ts'
 
-// A reader of our output may stop early: `loantape query … head`.
+// A reader of our output may stop early, as in `loantape verify | head`: that hides no failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  if (error.code === 'EPIPE') process.exit(0)
+  if (error.code === 'EPIPE') process.exit(process.exitCode ?? cli.exitCode)
   const {message, code} = explainError(error)
   process.stderr.write(`loantape: The output could not be written. ${message} [${code}]\n`)
   process.exit(1)

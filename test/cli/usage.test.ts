@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import {afterAll, expect, test} from 'vitest'
 import {runCommand} from '../support/command.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, DAY_1, runProgram, someDeals} from '../support/lab.ts'
+import {createLab, DAY_1, MAIN, runProgram, someDeals, startProcess} from '../support/lab.ts'
 import {expectRefused, readJson, readStanding} from './outcome.ts'
 
 const lab = await createLab({tables: FEW_TABLES, deals: someDeals(3), releasedAt: DAY_1})
@@ -81,6 +81,18 @@ test('a misspelled command is reported to people on stderr only', async () => {
     stdout: '',
     stderr: expect.stringMatching(/^loantape: .*'qeury' \(Did you mean query\?\).* \[USAGE\]\n$/),
   })
+})
+
+test('a failure is seen behind a reader that stops early, too', async () => {
+  for (const [args, code] of [
+    ['snyc --json', 2],
+    ['status --max-age 0h', 1],
+    ['explain', 0],
+  ] as const) {
+    const started = startProcess([process.execPath, MAIN, ...args.split(' ')], lab.env)
+    started.process.stdout.destroy()
+    expect((await started.ended).code, args).toBe(code)
+  }
 })
 
 test('an unknown stream, or streams without the deals, are refused', async () => {
