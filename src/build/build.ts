@@ -399,7 +399,7 @@ function describeCut(
   }
   const problem = `The build was asked to stop: ${kind.toLowerCase()} '${subject.name}' was interrupted.`
   return newError('INTERRUPTED', problem, {
-    kept: 'What was walked is stored; nothing was released, and `current` still points to the previous release.',
+    kept: 'What was walked is stored; nothing was released, and `current` is as it was.',
     next: 'Run `loantape build`, or wait for the next sync, which builds what is missing.',
     cause,
   })

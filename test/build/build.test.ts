@@ -234,7 +234,7 @@ test('a model or check that takes too long is named, and the build leaves nothin
   const late = await failureOfBuild(hasty, {request: {select: 'mart.endless'}})
   expect(late).toMatchObject({code: 'BUILD_TIMEOUT', exitCode: 3})
   expect(late.message).toMatch(
-    /Model 'mart\.endless' in .*endless\.sql took longer than 0.05 s.*`current` still/,
+    /Model 'mart\.endless' in .*endless\.sql took longer than 0.05 s.*`current` is as/,
   )
   const check = await failureOfBuild(hasty, {request: {select: 'mart.night'}})
   expect(check).toMatchObject({code: 'BUILD_TIMEOUT', exitCode: 3})
@@ -268,7 +268,7 @@ test('a build asked to stop ends at once like any run, also while writing a file
   }
   const failure = await failureOfBuild(own, {select: '+mart.endless', ...stopAt('models compiled')})
   expect(failure).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
-  expect(failure.message).toMatch(/`current` still points to the previous release.*`loantape build`/)
+  expect(failure.message).toMatch(/`current` is as it was.*`loantape build`/)
   const stopped = await failureOfBuild(own, {request: {select: 'mart.wide'}, ...stopAt('checks passed')})
   expect(stopped).toMatchObject({
     code: 'INTERRUPTED',

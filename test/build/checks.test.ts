@@ -127,7 +127,7 @@ test('a check shows five rows, keeps a hundred ids and counts all; as an error i
       details: {checks: [{name: 'sums', severity, failures: 150, ids}]},
       message:
         `A check failed: 'sums' found 150 wrong rows: ${samples.join(', ')}, …. ` +
-        'Nothing was released; `current` still points to the previous release. ' +
+        'Nothing was released; `current` is as it was. ' +
         'Look at these rows in the source or correct the model, then run `loantape build`.',
     }),
   )

@@ -43,7 +43,7 @@ const broken: [behaviour: string, text: string, code: string, words: RegExp, fil
     'a check that fails',
     `${CHECK_HEADER}from core.deal where loan_amount < 2\n`,
     'CHECK_FAILED',
-    /'no_small_deals' found 1 wrong row: deal_000013 \(loan_amount=1\.00\)\. Nothing was released; `current` still/,
+    /'no_small_deals' found 1 wrong row: deal_000013 \(loan_amount=1\.00\)\. Nothing was released; `current` is as/,
     CHECK,
   ],
   [
@@ -87,7 +87,7 @@ test('nothing is released with a model, check or seed that is wrong, and the err
   for (const [behaviour, text, code, words, file = MODEL] of broken) {
     using own = writeSqlFolder({[file]: text})
     const build = runOnDay2('build', lab.folder, {LOANTAPE_SQL_DIR: own.path})
-    const kept = /`current` still points to the previous release\. .*`loantape build`/
+    const kept = /`current` is as it was\. .*`loantape build`/
     await expectRefused(build, code, [words, kept], 3)
     expect(await readStanding(lab.folder), behaviour).toEqual(before)
   }
