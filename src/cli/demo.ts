@@ -35,7 +35,7 @@ export const commands = {
     const world = cli.createWorld({...config, logLevel: config.logLevel ?? 'warn'})
     const folder = dataFolderAt(config.dataDir)
     using _claim = claimDemoFolder(folder)
-    const result = await runDemo(config, {...options, days: Math.max(1, options.days)}, world, (words) => {
+    const result = await runDemo(config, options, world, (words) => {
       if (!options.json) cli.print(words)
     })
     cli.printResult(options, result, () => renderDemo(result, options.data))

@@ -14,8 +14,9 @@ type OptionSpec =
   | string
   | {
       about: string
-      /** The highest value; the option then takes a count. */
+      /** The highest value; the option then takes a count, from `least` or 0 on. */
       most?: number
+      least?: number
       /** Its key in {@link FORMS}; without one, any text is taken. */
       form?: string
       default?: string | number
@@ -116,30 +117,37 @@ function describeCommand(command: Command, {about, args = {}, ...spec}: CommandS
 }
 
 function createOption(flags: string, spec: Exclude<OptionSpec, string>): Option {
-  const {about, most, choices, conflicts = [], hidden = false, mandatory = false} = spec
+  const {about, most, least = 0, choices, conflicts = [], hidden = false, mandatory = false} = spec
   const option = new Option(flags, about).default(spec.default).conflicts(conflicts)
-  const kind = most === undefined ? spec.form : 'count'
-  const form = FORMS[kind ?? '']
-  if (kind !== undefined && !form) throw new Error(`form '${kind}' in commands.json`)
+  const form = most === undefined ? FORMS[spec.form ?? ''] : countWithin(least, most)
+  if (spec.form !== undefined && !form) throw new Error(`form '${spec.form}' in commands.json`)
   if (form)
     option.argParser((text, before) => {
       const value = form.parse(text, before)
-      if (value !== undefined && (most === undefined || Number(value) <= most)) return value
-      throw refuseValue(text, flags, most === undefined ? form.expected : `${form.expected} ${most}`)
+      if (value === undefined) throw refuseValue(text, flags, form.expected)
+      return value
     })
   if (choices) option.choices(choices)
   return option.hideHelp(hidden).makeOptionMandatory(mandatory)
 }
 
-/** What options expect, by `form` in `commands.json`. A parser returns undefined for any other text. */
-const FORMS: Record<string, {expected: string; parse: (text: string, before: unknown) => unknown}> = {
+/** What an option expects. The parser returns undefined for any other text. */
+interface Form {
+  expected: string
+  parse: (text: string, before: unknown) => unknown
+}
+
+const countWithin = (least: number, most: number): Form => ({
+  expected: `a whole number from ${least} to ${most}`,
+  parse: (text) =>
+    /^\d+$/.test(text) && Number(text) >= least && Number(text) <= most ? Number(text) : undefined,
+})
+
+/** By `form` in `commands.json`. */
+const FORMS: Record<string, Form> = {
   date: {
     expected: 'a calendar date YYYY-MM-DD',
     parse: (text) => (isCalendarDate(text) ? text : undefined),
-  },
-  count: {
-    expected: 'a whole number from 0 to',
-    parse: (text) => (/^\d+$/.test(text) ? Number(text) : undefined),
   },
   hours: {
     expected: 'hours, such as 26h',
