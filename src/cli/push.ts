@@ -13,7 +13,7 @@ import {HOUR_MS, type RealClock} from '../core/clock.ts'
 import {requireSource} from '../core/config.ts'
 import {codeOf, exitCodeOf, findMachineFault, isOfKind, messageOf, newError} from '../core/errors.ts'
 import {describeIssues, type Refuse} from '../core/json.ts'
-import {parseCents, quantity} from '../core/money.ts'
+import {groupThousands, parseCents, quantity} from '../core/money.ts'
 import {tellForeign} from '../core/text.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {isFile, readWrittenText, shareWithFolder, syncToDisk} from '../store/files.ts'
@@ -23,22 +23,24 @@ import {does, type Invocation} from './command.ts'
 export const commands = {
   'push deals': does(
     pushFile,
-    ({created, known, invalid, refused, unclear, result_file}) =>
-      `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused` +
-      `${unclear > 0 ? `, ${unclear} unclear` : ''}.\n` +
-      (result_file === null ? 'Nothing was sent or written.' : `Row by row: ${result_file}`),
+    ({rows, created, known, invalid, refused, unclear, result_file}) =>
+      result_file === null
+        ? `${quantity(rows, 'row')} checked, ${groupThousands(invalid)} invalid. Nothing was sent or written.`
+        : `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused` +
+          `${unclear > 0 ? `, ${unclear} unclear` : ''}.\nRow by row: ${result_file}`,
     ({invalid, refused, unclear}) => (invalid + refused + unclear > 0 ? exitCodeOf('check') : 0),
   ),
 }
 
-/** Returns the number of rows by outcome, which `push deals --json` prints. */
+/** Returns the number of rows, also by outcome, which `push deals --json` prints. */
 async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, file: string) {
   const {cli, options} = call
   const rows = parseDealRows(file, readWrittenText(file, refuseFile(file)))
   if (options.dryRun) {
     const problems = rows.flatMap((row) => ('problem' in row ? `line ${row.line}: ${row.problem}` : []))
     for (const words of problems) cli.complain(words)
-    return {created: 0, known: 0, invalid: problems.length, refused: 0, unclear: 0, result_file: null}
+    const counts = {created: 0, known: 0, invalid: problems.length, refused: 0, unclear: 0}
+    return {rows: rows.length, ...counts, result_file: null}
   }
   const result_file = options.result ?? `${file}.result.csv`
   const folder = dataFolderAt(call.config.dataDir)
@@ -55,7 +57,8 @@ async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, f
     // What is pushed goes to addresses without a query of their own.
     fetch: (url, asked) => fetch(url + baseUrlQuery, asked),
   })
-  return {...(await pushDeals(rows, {...service, client, resultFile: result_file, signal})), result_file}
+  const counts = await pushDeals(rows, {...service, client, resultFile: result_file, signal})
+  return {rows: rows.length, ...counts, result_file}
 }
 
 interface PushWorld {

@@ -239,12 +239,12 @@ test('the command reports the outcome, in its exit code, too', async () => {
   writeFileSync(file, `\uFEFF${CSV}crm-3,1 Main St,x,,\n`)
   const env = {LOANTAPE_BASE_URL: service.url, LOANTAPE_API_KEY: API_KEY}
   const dry = await runCommand(['push', 'deals', file, '--dry-run'], {})
-  expect(dry.stdout).toMatch(/^0 deals created, .*, 1 row invalid, .*\nNothing was sent or written\.\n$/)
+  expect(dry.stdout).toBe('3 rows checked, 1 invalid. Nothing was sent or written.\n')
   expect([dry.code, dry.stderr]).toEqual([3, expect.stringMatching(/^line 4: loan_amount: expected/)])
   expect(existsSync(resultFile)).toBe(false)
 
   const pushed = await runCommand(['push', 'deals', file, '--json'], env)
-  expect(readJson(pushed)).toEqual({...NONE, created: 2, invalid: 1, result_file: resultFile})
+  expect(readJson(pushed)).toEqual({...NONE, rows: 3, created: 2, invalid: 1, result_file: resultFile})
   expect(pushed.code).toBe(3)
   await expectRefused(runCommand(['push', 'deals', join(folder, 'none.csv'), '--json'], env), 'PUSH_FILE')
 })
