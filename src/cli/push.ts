@@ -196,7 +196,8 @@ export function parseDealRows(file: string, text: string): DealRow[] {
     records = parse(text, {bom: true, columns, ...more})
   } catch (error) {
     if (isOfKind(error, 'config')) throw error
-    throw refuseFile(file)(messageOf(error), error)
+    // The parser's words may end with a cell, perhaps an address.
+    throw refuseFile(file)(messageOf(error).replace(/, value is .*/s, ''), error)
   }
   const lines = new Map<string, number>()
   return records.map(({record, info: {lines: line, error: miscounted}}) => {

@@ -219,8 +219,9 @@ test('a file that holds no deals is refused before anything is sent', () => {
     [CSV.replace('loan_program', 'ssn'), "'ssn' is not known"],
     [CSV.replace('property_value', 'loan_amount'), "'loan_amount' appears twice"],
     [`${CSV}crm-3,"open`, 'Quote Not Closed'],
+    [`${CSV}crm-3,12 "Secret" St,1,,\n`, /field "property_address" at line 4\. Nothing was sent\.$/],
   ] as const)
-    expect(() => parseDealRows('deals.csv', csv), words).toThrow(words)
+    expect(() => parseDealRows('deals.csv', csv), `${words}`).toThrow(words)
 })
 
 test('a refused key, a failing service and a stop end the push, and the next one resumes', async () => {
