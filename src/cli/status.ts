@@ -131,7 +131,10 @@ function renderRuns({runs, running}: Status, width?: number): string {
 }
 
 function describeHealth(status: Status): string {
-  if (status.healthy) return 'healthy'
+  if (status.healthy)
+    return status.alarms.length === 0
+      ? 'healthy'
+      : `healthy but for ${quantity(status.alarms.length, 'alarm')}`
   if (status.disagreements.length > 0) return 'not healthy, stores disagree'
   if (status.state === 'clock ahead') return 'not healthy, the clock was ahead then'
   if (status.damage !== null) return 'not healthy, the current release is damaged'

@@ -122,7 +122,8 @@ test('a success is as old as it may be by the setting that alarms go by, or by t
   expect([await codeWith('26'), await codeWith('48'), await codeWith('48', '--max-age', '26h')]).toEqual([
     1, 0, 1,
   ])
-  const {stdout} = await lab.run(['status'], {LOANTAPE_ALARM_MAX_AGE_HOURS: '1'})
+  const {stdout} = await lab.run(['status', '--max-age', '48h'], {LOANTAPE_ALARM_MAX_AGE_HOURS: '1'})
+  expect(stdout).toContain('(30 h ago): healthy but for 1 alarm.')
   expect(stdout).toContain(': No sync has succeeded for 1 hour. The last was run')
 })
 
