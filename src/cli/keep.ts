@@ -101,7 +101,7 @@ function renderVerified(found: VerifyResult): string {
   return joinLines([
     tapes === 0
       ? 'There are no tapes yet.'
-      : `${quantity(tapes, 'tape')} with ${quantity(found.lines, 'line')}, since ${found.since}.`,
+      : `${quantity(tapes, 'tape')} on record since ${found.since}, ${quantity(found.lines, 'line')} read.`,
     closed > 0 &&
       `${groupThousands(closed)} ${closed === 1 ? 'is' : 'are'} sealed with a key that was given up or is not at hand: only ${closed === 1 ? 'its' : 'their'} sha256 was compared.`,
     removed > 0 &&
