@@ -128,9 +128,8 @@ async function runDemo(
   await using receiver = await startReceiver(demoConfig, {service, stateDb, folder}, world)
 
   const releasedFrom = days.at(-RELEASED) ?? firstDay
-  const early = days.length - RELEASED
-  if (early > 0)
-    say(`Of the first ${early} nights, one a week is walked, deals only; the last ${RELEASED} are complete.`)
+  if (days.length > RELEASED)
+    say(`Of the nights before the last ${RELEASED}, one a week is walked, deals only.`)
   const nights = []
   for (const day of days) {
     if (day !== firstDay) advanceDay(service.store, {seed, day})
