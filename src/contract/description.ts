@@ -55,6 +55,8 @@ const fieldShape = z.strictObject({
 export const EXPECTED_OF: ReadonlyMap<string, string> = new Map([
   ['whole_cents', 'expected whole cents'],
   ['since_1970', 'expected seconds or milliseconds since 1970'],
+  ['repeated_names', 'expected each name once in an object'],
+  ['nested_too_deeply', 'expected a record that nests less deeply'],
 ])
 
 const byName = place.transform((path) => ({path}))

@@ -108,6 +108,16 @@ export function parseParts(parts: Buffer): unknown[] {
   return lists.flat()
 }
 
+/** Undefined if the value nests too deeply to be written: some thousand levels, which {@link parseJson} reads. */
+export function writeJson(value: unknown, replace?: (name: string, value: unknown) => unknown) {
+  try {
+    return JSON.stringify(value, replace)
+  } catch (error) {
+    if (error instanceof RangeError) return undefined
+    throw error
+  }
+}
+
 export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

@@ -4,7 +4,7 @@ import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {instantsOfWallTime, isCalendarDate, parseInstant, wallTimeOf} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
-import {findValue, isObject, listRepeated} from '../core/json.ts'
+import {findValue, isObject, listRepeated, writeJson} from '../core/json.ts'
 import {formatCents} from '../core/money.ts'
 import {tellForeign} from '../core/text.ts'
 import type {WireRecord} from '../core/types.ts'
@@ -68,11 +68,8 @@ export function createTranslator(source: SourceDescription, base: URL) {
         const isCut = isFull && cursor === null && source.pageSize !== undefined
         if (next === undefined) requireTold(paging, length, isCut)
         const cursorOfNext = next && isByUrl ? belowBase(next, {source, base, path}) : next || null
-        return formatAnswer({
-          data: records.map(read),
-          has_more: cursorOfNext !== null,
-          next_cursor: cursorOfNext,
-        })
+        const data = records.map((record) => formatRecord(read(record)))
+        return `{"data":[${data}],"has_more":${cursorOfNext !== null},"next_cursor":${JSON.stringify(cursorOfNext)}}`
       },
     }
   }
@@ -87,7 +84,7 @@ export function createTranslator(source: SourceDescription, base: URL) {
       told: {...asked, at},
       translate(body) {
         requireOnce(body, at)
-        return formatAnswer({data: readers.get('deals')?.(findValue(body, at))})
+        return `{"data":${formatRecord(readers.get('deals')?.(findValue(body, at)))}}`
       },
     }
   }
@@ -124,10 +121,10 @@ function requireTold(paging: Paging, count: number, isCut: boolean): void {
 const fillIn = (template: string, id = '') => template.replaceAll('{id}', () => id)
 
 /** JSON has no infinite numbers: they become objects, which the contract rejects. */
-export const formatAnswer = (answer: unknown) =>
-  JSON.stringify(answer, (_name, value) =>
+export const formatRecord = (record: unknown = null): string =>
+  writeJson(record, (_name, value) =>
     typeof value === 'number' && !Number.isFinite(value) ? {number: String(value)} : value,
-  )
+  ) ?? '{"id":{"nested_too_deeply":true}}'
 
 function filterBy({deals}: SourceDescription, status: string): Query {
   const theirs = Object.entries(deals.fields.status?.values ?? {}).filter(([, ours]) => ours === status)
@@ -247,7 +244,7 @@ export function createRecordReader(
   })
   return (record) => {
     if (!isObject(record)) return record
-    if (listRepeated(record).length > 0) return {repeated_names: true}
+    if (listRepeated(record).length > 0) return {id: {repeated_names: true}}
     const read: WireRecord = {...record}
     for (const {name, places} of fields) for (const steps of [[name], ...places]) remove(read, steps)
     for (const {name, places, read: readPart} of fields) {

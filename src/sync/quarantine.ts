@@ -4,7 +4,7 @@ import {businessDateOf, formatInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
-import {createRecordReader, formatAnswer} from '../source/described.ts'
+import {createRecordReader, formatRecord} from '../source/described.ts'
 import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
@@ -229,7 +229,7 @@ export async function replayRecords(
       const {texts, ...place} = found.get(entry.quarantine_id) ?? {}
       const {record, read} = texts?.() ?? {}
       const isAgain = translate && record !== undefined && read !== undefined
-      const text = isAgain ? formatAnswer(translate(parseJson(record))) : (read ?? record)
+      const text = isAgain ? formatRecord(translate(parseJson(record))) : (read ?? record)
       return text === undefined ? [] : describeReplay(entry, {...place, text}, normalise)
     })
     for (const {record} of lines) replayed.add(`${stream.name} ${record}`)

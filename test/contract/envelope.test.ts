@@ -1,5 +1,6 @@
 import {expect, test} from 'vitest'
 import {createListProgress, readPage} from '../../src/contract/list.ts'
+import {DEEP} from '../support/record.ts'
 
 const RECORDS = [{id: 'deal_1'}, {id: 'deal_2'}]
 const MORE = {has_more: true, next_cursor: 'c2'}
@@ -91,6 +92,7 @@ test.each([
 
 test.each([
   ['two empty pages, and past an empty last one', [[], [], ['a'], [], [], []]],
+  ['a record without an id that nests too deeply to be written', [[JSON.parse(DEEP)], ['a']]],
   [
     'any number of pages that it shows again, once, and two that it shows once more',
     [['a'], ['b'], ['c'], ['d'], ['a'], ['b'], ['c'], ['d'], ['a'], ['b'], ['e'], ['c'], ['d'], ['f']],

@@ -7,6 +7,7 @@ import {descriptionShape, parseDescription} from '../../src/contract/description
 import {parseJson} from '../../src/core/json.ts'
 import {createRecordReader, createTranslator} from '../../src/source/described.ts'
 import {createNormaliser} from '../../src/source/record.ts'
+import {DEEP} from '../support/record.ts'
 
 const BASE = new URL('https://api.example.com/v1/')
 
@@ -113,17 +114,18 @@ test('a next URL is read from the address of its page, and carries no key', () =
   expect(JSON.parse(read ?? '').next_cursor).toBe('/deals?p=3')
 })
 
-test('a name repeated outside the records is refused; a record that repeats one, or has an infinite number, nobody can read', () => {
+test('a name repeated outside the records is refused; a record that repeats one, nests too deeply, or has an infinite number, nobody can read', () => {
   const request = createTranslator(describe({paging: {by: 'nothing'}}), BASE)('/deals', {})
   expect(() => request?.translate(parseJson('{"data": [], "data": [{}]}'), {})).toThrow(/each name once/)
-  const text =
-    request?.translate(
-      parseJson('{"data": [{"id": "a", "id": "b"}, {"id": "c", "loan_amount": 1e999}]}'),
-      {},
-    ) ?? ''
+  const records = `[${DEEP}, {"id": "a", "id": "b"}, {"id": "c", "loan_amount": 1e999}]`
+  const text = request?.translate(parseJson(`{"data": ${records}}`), {}) ?? ''
   expect(createNormaliser(dealStream)(JSON.parse(text).data, 0n)).toMatchObject({
     observations: [],
-    quarantined: [{id: null}, {id: 'c'}],
+    quarantined: [
+      {id: null, reason: 'expected a record that nests less deeply'},
+      {id: null, reason: 'expected each name once in an object'},
+      {id: 'c'},
+    ],
   })
 })
 

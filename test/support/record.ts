@@ -14,6 +14,9 @@ export function aRecord(fields: WireRecord = {}): WireRecord {
   }
 }
 
+/** A record that nests too deeply to be written as JSON, without a readable id. */
+export const DEEP = `{"id": ${'['.repeat(20_000)}${']'.repeat(20_000)}}`
+
 const normalise = createNormaliser(dealStream)
 
 /** Returns the observation of a readable record. */
