@@ -15,11 +15,15 @@ export function parseNumber(text: string): number | null {
   return /^[+-]?\d+(\.\d+)?(e\d{1,2})?$/i.test(text.trim()) ? Number(text) : null
 }
 
-/** Parses `Retry-After` (RFC 9110, 10.2.3), seconds or an HTTP date, into ms to wait; null if the text is neither. */
+/**
+ * Parses `Retry-After` (RFC 9110, 10.2.3), seconds or a date, into ms to wait; null if the text is neither. Of a header that was
+ * sent twice, the longer wait counts; a date that names no zone is in UTC.
+ */
 export function parseRetryAfter(text: string, now: number): number | null {
-  const seconds = parseNumber(text)
-  if (seconds !== null) return capWait(seconds * 1000)
-  const instant = Date.parse(text)
+  const seconds = text.split(',').map(parseNumber)
+  if (!seconds.includes(null)) return capWait(Math.max(...seconds.map(Number)) * 1000)
+  const isZoned = /(GMT|UTC|Z|[+-]\d\d:?\d\d)\s*$/i.test(text)
+  const instant = Date.parse(isZoned ? text : `${text}Z`)
   return Number.isNaN(instant) ? null : capWait(instant - now)
 }
 

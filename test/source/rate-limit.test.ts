@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import {expect, test} from 'vitest'
+import {expect, onTestFinished, test, vi} from 'vitest'
 import {parseRetryAfter} from '../../src/core/retry.ts'
 import {
   createRateLimiter,
@@ -267,9 +267,16 @@ test.each([
   ['Sat, 31 Jan 2026 12:00:07 GMT', 7000],
   ['Sat, 31 Jan 2026 11:00:00 GMT', 0],
   ['Fri, 31 Jan 2126 12:00:00 GMT', 60_000],
+  ['3, 5', 5000],
+  ['Saturday, 31-Jan-26 12:00:07 GMT', 7000],
+  ['Sat Jan 31 12:00:07 2026', 7000],
+  ['2026-01-31 12:00:07', 7000],
+  ['2026-01-31T14:00:07+02:00', 7000],
   ['', null],
   ['soon', null],
 ])('reads Retry-After %j as %j ms', (text, expected) => {
+  onTestFinished(() => void vi.unstubAllEnvs())
+  vi.stubEnv('TZ', 'America/New_York')
   expect(parseRetryAfter(text, NOW)).toBe(expected)
 })
 
