@@ -149,12 +149,19 @@ function parseReset(text: string, now: number): number {
   return capWait(value >= 1e9 ? value * 1000 - now : value * 1000)
 }
 
-/** Parameters of each policy: `"default";r=0;t=3` → r 0, t 3. The older form has one set for all: `remaining=0, reset=3`. */
+/**
+ * Parameters of each policy, and its name: `"default";r=0;t=3` → name "default", r 0, t 3. The older form has one set for all:
+ * `remaining=0, reset=3`.
+ */
 function listPolicies(header: string): Record<string, string>[] {
-  const items = /\b(remaining|reset)\s*=/i.test(header) ? [header] : header.split(',')
+  const text = header.toLowerCase()
+  const items = /\b(remaining|reset)\s*=/.test(text) ? [text] : text.split(',')
   return items.map((item) => {
-    const pairs = item.toLowerCase().matchAll(/(?:^|[;,])\s*([a-z]+)\s*=\s*"?([^;,"]*)/g)
-    return Object.fromEntries(pairs.map(([, name, text]) => [name, text]))
+    const pairs = item.matchAll(/(?:^|[;,])\s*([a-z]+)\s*=\s*"?([^;,"]*)/g)
+    return {
+      name: item.replace(/;.*/s, '').trim(),
+      ...Object.fromEntries(pairs.map(([, name, text]) => [name, text])),
+    }
   })
 }
 
@@ -164,13 +171,12 @@ function listPolicies(header: string): Record<string, string>[] {
  */
 export function parseWait(headers: ResponseHeaders, now: number): number {
   const said = (name: string) => [headers[name] ?? ''].flat().join(', ')
-  const windows = listPolicies(said('ratelimit-policy')).map(({w = ''}) => parseNumber(w) ?? 0)
-  // Without a reset time, a quota is renewed after the window of its policy.
-  const window = String(Math.max(...windows))
+  const windows = new Map(listPolicies(said('ratelimit-policy')).map(({name, w}) => [name, w]))
   const quotas = [
-    ...listPolicies(said('ratelimit')).map(({remaining, reset, r = remaining, t = reset}) => [
+    // Without a reset time, a quota is renewed after the window of its policy.
+    ...listPolicies(said('ratelimit')).map(({name, remaining, reset, r = remaining, t = reset}) => [
       r,
-      t || window,
+      t || windows.get(name),
     ]),
     ...['ratelimit', 'x-ratelimit'].map((name) => [said(`${name}-remaining`), said(`${name}-reset`)]),
   ]

@@ -289,6 +289,7 @@ test.each([
   [{ratelimit: ['"burst";r=0;t=2', '"day";r=0;t=9']}, 9000],
   [{ratelimit: '"default";r=0'}, 0],
   [{ratelimit: '"default";r=0', 'ratelimit-policy': '"default";q=100;w=60'}, 60_000],
+  [{ratelimit: '"b";r=0, "day";r=7', 'ratelimit-policy': '"b";q=9;w=1, "day";q=99;w=86400'}, 1000],
   [{ratelimit: '"default";r=0;t=0', 'ratelimit-policy': '"default";q=100;w=60'}, 0],
   [{'ratelimit-policy': '"default";q=100;w=60'}, 0],
   [{ratelimit: 'limit=100, remaining=0, reset=3'}, 3000],
