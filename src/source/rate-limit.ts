@@ -225,7 +225,8 @@ export function createTokenBucket(
     cut(instant: number, startedAt: number): void {
       fill(instant)
       tokens = Math.min(tokens, 0)
-      if (startedAt < cutAt) return
+      // A clock that was set back says nothing about which came first.
+      if (startedAt < cutAt && cutAt <= instant) return
       rate = Math.max(leastRate, rate / 2)
       cutAt = instant
       changedAt = instant

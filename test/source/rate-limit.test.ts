@@ -188,12 +188,15 @@ function spendNext(bucket: ReturnType<typeof createTokenBucket>, now: number): n
   return instant
 }
 
-test('a clock set back takes no token away and adds none', () => {
+test('a clock set back takes no token away and adds none, and a refusal still halves the rate', () => {
   const bucket = createTokenBucket({ratePerSecond: 1, burst: 2}, 10_000)
   bucket.spend(10_000)
   expect(bucket.msUntilToken(0)).toBe(0)
   bucket.spend(0)
   expect(bucket.msUntilToken(0)).toBe(1000)
+  bucket.cut(9_000, 8_000)
+  bucket.cut(500, 400)
+  expect(bucket.rate).toBe(0.25)
 })
 
 test('halves on a refusal and is then empty, once for all requests in progress together', () => {
