@@ -199,9 +199,12 @@ function readNumber(value: number): string | undefined {
   return Math.abs(value) <= Number.MAX_SAFE_INTEGER ? String(value) : undefined
 }
 
+/** Each zero can match in one place only: otherwise a long text of zeros would take minutes. */
+const DECIMAL = /^([+-]?)0*(?!0)(\d*)(?:\.((?:\d*[1-9])?)0*)?$/
+
 function readDecimal(value: unknown, digits: number, decimals: number): string | undefined {
   const text = typeof value === 'number' ? readFixed(value, decimals) : value
-  const match = typeof text === 'string' ? /^([+-]?)0*(\d*)(?:\.(\d*?)0*)?$/.exec(text.trim()) : null
+  const match = typeof text === 'string' ? DECIMAL.exec(text.trim()) : null
   const [, sign = '', whole = '', fraction = ''] = match ?? []
   const isNumber = match !== null && /\d/.test(match[0])
   if (!isNumber || whole.length > digits - decimals || fraction.length > decimals) return undefined

@@ -52,6 +52,13 @@ test.each([
   expect(read(type, value)).toBe(expected)
 })
 
+test('a long text that is nearly a number is refused at once', () => {
+  const zeros = '0'.repeat(1_000_000)
+  for (const text of [`${zeros}x`, `.${zeros}x`, `.${'10'.repeat(500_000)}x`])
+    expect(read('decimal(18,2)', text)).toBe('unreadable')
+  expect(read('decimal(18,2)', `${zeros}1.${zeros}`)).toBe('1.00')
+})
+
 test.each([
   ['{', 'expected JSON'],
   ['{"rate": {"type": "text"}, "rate": {"type": "date"}}', 'rate: expected each name once'],
