@@ -3,7 +3,7 @@ import {codeOf, isOfKind, LoantapeError} from '../core/errors.ts'
 import {isObject, listRepeated} from '../core/json.ts'
 import type {Progress, Received, WireRecord, World} from '../core/types.ts'
 import type {SourceClient} from './client.ts'
-import {type Page, readAhead, walkPages} from './walk-pages.ts'
+import {isGone, type Page, readAhead, walkPages} from './walk-pages.ts'
 
 type Client = Pick<SourceClient, 'getJson'>
 
@@ -149,7 +149,7 @@ export type DetailAnswer = EachAnswer<{record: WireRecord; received: Received}>
 
 export async function askOwnPage(id: string, path: string, client: Client): Promise<DetailAnswer> {
   const {status, body, received} = await client.getJson(path)
-  if (status === 404 || status === 410) return {id, outcome: 'gone', received}
+  if (isGone(status)) return {id, outcome: 'gone', received}
   if (status !== 200) return failedAs(id, `status ${status}`)
   const isTwice = listRepeated(body).some(([name, ...rest]) => name === 'data' && rest.length === 0)
   const record = isObject(body) && !isTwice ? body.data : undefined

@@ -116,6 +116,9 @@ function tellAsked({original, path, query}: Received): string {
   return `GET ${asked.path}${names && ` (${names})`}`
 }
 
+/** Not Found and Gone (RFC 9110). */
+export const isGone = (status: number): boolean => status === 404 || status === 410
+
 const plain = (text: unknown) => (typeof text === 'string' ? text.trim().toLowerCase() : undefined)
 
 /** The record has another status than the one asked for, in any spelling. */
@@ -153,6 +156,6 @@ export function createRefused({status, body, received}: JsonAnswer, hasCursor = 
       'SOURCE_CURSOR_REFUSED',
       `${answered} at GET ${received.path} with a cursor it gave out: expected the next page.`,
     )
-  const code = status === 404 ? 'SOURCE_NOT_FOUND' : 'SOURCE_REQUEST_REFUSED'
+  const code = isGone(status) ? 'SOURCE_NOT_FOUND' : 'SOURCE_REQUEST_REFUSED'
   return newError(code, `${answered} at ${tellAsked(received)}: expected a list.`)
 }

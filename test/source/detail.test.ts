@@ -174,6 +174,21 @@ test.each([404, 410])('a %d means gone once the path has answered for another de
   expect(summary).toMatchObject({proven: true, fetched: 2, gone: 1, failed: 0, ended: 'done'})
 })
 
+test.each([404, 410])('a list of a deal that answers %d is gone, too', async (status) => {
+  await using server = await startTestServer(({path}, response) =>
+    path.endsWith('/b') ? sendJson(response, {}, {status}) : sendJson(response, {data: [], has_more: false}),
+  )
+  const world = createTestWorld()
+  await using client = createClient(aClientConfig({baseUrl: server.url}), world)
+  const summary = await askEach(
+    {...aRequest('abc'), ask: createListAsker(10)},
+    client,
+    () => undefined,
+    world,
+  )
+  expect(summary).toMatchObject({fetched: 2, gone: 1, failed: 0})
+})
+
 test('a 404 before the path has answered waits for proof; if the path never answers, it proves nothing', async () => {
   const late = await fetchFrom(dealsExcept({a: answer(404), b: answer(404)}), ['a', 'b', 'c', 'd'])
   expect(late.answers.map(({outcome}) => outcome)).toEqual(['gone', 'gone', 'found', 'found'])
