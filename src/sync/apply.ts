@@ -262,7 +262,7 @@ function buildDriftSql(stream: Stream): string {
     const value = comparedSql(stream, column)
     return `
       select id, 'unknown_value' as kind, '${column}' as path, ${value} as value
-      from observed where ${column} is not null and ${buildUnknownSql(stream, {column, known}, value)}`
+      from observed where ${buildUnknownSql(stream, known, value)}`
   })
   return `
     insert into history.raw.drift by name
@@ -282,9 +282,9 @@ function buildDriftSql(stream: Stream): string {
 }
 
 /** Without a fixed list, the values stored before are the vocabulary, if there are any. */
-function buildUnknownSql(stream: Stream, {column, known}: Vocabulary, value: string): string {
+function buildUnknownSql(stream: Stream, known: Vocabulary['known'], value: string): string {
   if (known !== null) return `${value} not in (${known.map(quoteLiteral).join(', ')})`
   const {version} = tablesOf(stream)
-  const before = `(select distinct ${value} from ${version} where ${column} is not null and walk_id is distinct from $1)`
+  const before = `(select distinct ${value} from ${version} where ${value} is not null and walk_id is distinct from $1)`
   return `exists ${before} and ${value} not in ${before}`
 }

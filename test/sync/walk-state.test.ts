@@ -185,7 +185,7 @@ test('a status outside the contract is reported in every walk that shows it', as
 test('a program new since the first walk is reported once, by the walk that shows it', async () => {
   const walkWith = (at: string, ...programs: (string | null)[]) =>
     walkAndReport({at, pages: [programs.map((loan_program, index) => record(`d${index}`, {loan_program}))]})
-  expect(await walkWith(DAY_1, 'bridge', 'rental')).toEqual([])
+  expect(await walkWith(DAY_1, 'bridge', 'rental', ' ')).toEqual([])
   expect(await walkWith(DAY_2, 'rental', 'fix_and_flip', null)).toEqual([
     {kind: 'unknown_value', path: 'loan_program', value: 'fix_and_flip', records: '1'},
   ])
