@@ -163,7 +163,7 @@ function listMovements(stream: Stream): [name: string, condition: string][] {
   const {settled, parent} = stream
   const differs = (column: string) => {
     const [before, after] = ['b', 'a'].map((side) => comparedSql(stream, column, `${side}.${column}`))
-    return `${before} is distinct from ${after}`
+    return `${before} is not null and ${before} is distinct from ${after}`
   }
   const found: [string, string][] = []
   if (settled) {
@@ -183,7 +183,7 @@ function listMovements(stream: Stream): [name: string, condition: string][] {
     const isOther = precisionColumn
       ? `(b.${precisionColumn} <> 'date' or a.${precisionColumn} = 'date') and `
       : ''
-    found.push([`column ${name}`, `${isOther}b.${name} is not null and ${differs(name)}`])
+    found.push([`column ${name}`, `${isOther}${differs(name)}`])
   }
   return found
 }

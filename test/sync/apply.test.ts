@@ -158,7 +158,7 @@ test('a deal whose own page says it is gone vanishes at once, listed or not, and
 test('changes are counted by kind: amounts, settled statuses left and entered, other columns', async () => {
   const known = {property_value: 500_000, loan_program: 'bridge'}
   const funded = ['a', 'b', 'c', 'd'].map((id) => aRecord({id, status: 'Funded', ...known}))
-  const open = ['e', 'f', 'g'].map((id) => aRecord({id, status: 'approved'}))
+  const open = ['e', 'f', 'g'].map((id) => aRecord({id, status: 'approved', loan_program: ''}))
   await walk(db, {at: DAY_1, pages: [[...funded, ...open, aRecord({id: 'h', status: 'withdrawn'})]]})
   const [a, b, c] = funded
   const [e, f, g] = open
