@@ -173,7 +173,7 @@ async function readLists(
     describe,
     world,
   )
-  unit.walk.isComplete = ended === 'done' && failed + gone === 0
+  unit.walk.isComplete = ended === 'done' && unit.walk.details.failed === 0
   unit.walk.waitedMs += client.waitedMs - waitedBefore
   Object.assign(result, {listed: fetched, failed: failed + gone, ended})
   return unit
