@@ -24,20 +24,13 @@ export async function readToEnd(tools: WalkTools, isDryRun: boolean, world: Worl
   const unit = await beginWalk(tools, isDryRun, world)
   if (unit.walk.isComplete) return unit
   try {
-    await readPages(tools, unit, world)
-    return unit
+    return await readPages(tools, unit, world)
   } catch (error) {
-    if (['SOURCE_CURSOR_LOOP', 'SOURCE_ENDLESS'].includes(codeOf(error))) {
-      await endWalk(tools, unit, {state: 'abandoned', how: 'the list led nowhere'})
-    }
-    const isCursorRefused = codeOf(error) === 'SOURCE_CURSOR_REFUSED'
     const isExcusable = unit.walk.resumed > 0 || !isCursorYoung(unit, world)
-    if (!isCursorRefused || !isExcusable) throw error
+    if (codeOf(error) !== 'SOURCE_CURSOR_REFUSED' || !isExcusable) throw error
     world.log.warn({walk_id: unit.walk.walkId}, 'the source no longer accepts the cursor; a new walk begins')
     await endWalk(tools, unit, {state: 'abandoned', how: 'cursor refused'})
-    const anew = await startAnew(tools, world)
-    await readPages(tools, anew, world)
-    return anew
+    return readPages(tools, await startAnew(tools, world), world)
   }
 }
 
@@ -159,7 +152,7 @@ async function describeWalk(
   }
 }
 
-async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Promise<void> {
+async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Promise<WalkIntake> {
   const {db, client, config, accepted} = tools
   const {stream, walk} = unit
   const envelope = accepted.has('envelope') ? null : ((await readSettings(db)).envelope ?? null)
@@ -191,11 +184,18 @@ async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Prom
     for await (const ids of read) for (const id of ids) request.seenIds.add(String(id))
   }
   report()
-  await takeDown(tools, unit, 'pages stored', world, async (take) => {
-    for await (const {envelope, received, body} of walkPages(request, client)) {
-      const waited_ms = client.waitedMs - waitedBefore
-      await take([{frame: {frame: 'list', envelope, waited_ms}, body, received}])
-      report()
-    }
-  })
+  try {
+    await takeDown(tools, unit, 'pages stored', world, async (take) => {
+      for await (const {envelope, received, body} of walkPages(request, client)) {
+        const waited_ms = client.waitedMs - waitedBefore
+        await take([{frame: {frame: 'list', envelope, waited_ms}, body, received}])
+        report()
+      }
+    })
+    return unit
+  } catch (error) {
+    if (['SOURCE_CURSOR_LOOP', 'SOURCE_ENDLESS'].includes(codeOf(error)))
+      await endWalk(tools, unit, {state: 'abandoned', how: 'the list led nowhere'})
+    throw error
+  }
 }

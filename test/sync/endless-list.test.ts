@@ -34,6 +34,10 @@ test('a list that ignores its cursor ends the walk after three pages, even when 
   expect(failure).toMatchObject({code: 'SOURCE_CURSOR_LOOP', exitCode: 7})
   expect(failure.message).toMatch(/3 pages in a row.*Nothing is concluded.*new walk/)
   expect(countRequests(/^\/deals\?/)).toBe(4)
+  lab.service.faults.add({match: {path: '/deals?', nth: 3}, fault: {kind: 'status', status: 500}})
+  expect(await failureOf(lab.walk(DAY_1, {config: SMALL}))).toMatchObject({code: 'SOURCE_FAILING'})
+  lab.service.faults.add({match: {path: /cursor=/, times: 1}, fault: {kind: 'status', status: 410}})
+  expect(await failureOf(lab.walk(DAY_1, {config: SMALL}))).toMatchObject({code: 'SOURCE_CURSOR_LOOP'})
   lab.service.faults.clear()
   expect(await lab.walk(DAY_1, {config: SMALL})).toMatchObject({
     certificate: {resumed: 0, distinct: 20, duplicates: 0},
