@@ -259,10 +259,10 @@ export async function lookAt(
   world: World,
 ): Promise<{appended: number; isComplete: boolean}> {
   if (ids.length === 0) return {appended: 0, isComplete: true}
+  const businessDate = await findBusinessDate(db, deals, config, world.clock.now())
   const answers: DetailAnswer[] = []
   const take = (answer: DetailAnswer) => void answers.push(answer)
   await db.closedWhile(() => askEach(requestOwnPages(ids, config), client, take, world))
-  const businessDate = await findBusinessDate(db, deals, config, world.clock.now())
   const found = answers.filter((answer) => answer.outcome === 'found')
   const foundIds = found.map(({id}) => id)
   const known = await listLastKnown(db, deals, foundIds)

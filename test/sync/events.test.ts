@@ -50,6 +50,17 @@ test('what an event brought is no change to the next walk, which ties out, and t
   ])
 })
 
+test('what is read from before a day begins until after belongs to the day before, as in a walk', async () => {
+  change('deal_000002', {status: 'funded'})
+  receive('deal_000002')
+  lab.service.requests.clear()
+  const isAsked = () => lab.service.requests.entries.length > 0
+  const clock = {now: () => Date.parse(isAsked() ? '2026-06-02T10:01:00Z' : '2026-06-02T09:59:00Z')}
+  await applyEvents(lab.config, {...lab.createWorld(NOON), clock})
+  const seen = `select cast(business_date as varchar) as day from deal_version where source = 'webhook'`
+  expect(await lab.queryHistory(seen)).toEqual([{day: '2026-06-01'}])
+})
+
 test('data read by a walk that died does not supersede a later event, even one that brought nothing new', async () => {
   change('deal_000002', {loan_amount_cents: 400_000_00n})
   await dieAtNoon()
