@@ -236,42 +236,40 @@ function createReader(db: Database, streams: readonly Stream[], walks: OpenWalks
   const read: {kind: string; intake?: Intake | undefined; problem: string | null} = {kind: '', problem: null}
   let taken = 0
 
-  async function takeIn(line: TapeLine): Promise<void> {
+  function takeIn(line: TapeLine): void {
     const {frame} = line
-    if (frame.frame === 'begin' && !read.intake) {
-      const intake = openIntake(db, streams, frame)
-      if (intake?.kind === 'walk' && walks.has(intake.stream.name))
-        throw new Error(`another walk of the ${intake.stream.plural} is under way`)
-      read.intake = intake
+    if (frame.frame !== 'begin' || read.intake) {
+      read.intake?.take(frame, parseBody(line))
       return
     }
-    read.intake?.take(frame, parseBody(line))
-    taken += 1
-    if (read.intake?.kind === 'walk' && taken % LINES_AT_ONCE === 0) await read.intake.stage()
-  }
-
-  const attempt = async (work: () => Promise<void> | undefined) => {
-    if (read.problem !== null) return
-    try {
-      await work()
-    } catch (error) {
-      read.problem = messageOf(error)
-    }
+    const intake = openIntake(db, streams, frame)
+    if (intake?.kind === 'walk' && walks.has(intake.stream.name))
+      throw new Error(`another walk of the ${intake.stream.plural} is under way`)
+    read.intake = intake
   }
 
   return {
-    take(line: TapeLine): Promise<void> {
+    async take(line: TapeLine): Promise<void> {
       const {frame, kind} = line.frame
       // A problem ends with its unit: a day's tape may hold more units, a walk's tape holds only the walk.
       if (frame === 'begin' && read.kind !== 'walk')
         Object.assign(read, {kind: String(kind), intake: undefined, problem: null})
-      return attempt(() => takeIn(line))
+      if (read.problem !== null) return
+      try {
+        takeIn(line)
+      } catch (error) {
+        read.problem = messageOf(error)
+      }
+      taken += 1
+      if (read.intake?.kind === 'walk' && taken % LINES_AT_ONCE === 0) await read.intake.stage()
     },
     /** The kind of the last unit, its intake if it is readable and has answers, and the first problem. */
     async finish(): Promise<typeof read> {
-      await attempt(() => read.intake?.stage())
       const {kind, intake, problem} = read
-      if (problem === null) return read
+      if (problem === null) {
+        await intake?.stage()
+        return read
+      }
       if (intake?.kind === 'walk') await clearStage(db, intake.stream, intake.walk.walkId)
       return {kind, problem}
     },

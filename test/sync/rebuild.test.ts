@@ -10,10 +10,12 @@ import {openStateDb} from '../../src/store/state-db.ts'
 import {readEnd} from '../../src/store/tape.ts'
 import {requireReadKey} from '../../src/store/tape-key.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
+import {listUnits, settleAgain} from '../../src/sync/catch-up.ts'
 import {openIntake} from '../../src/sync/intake.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
-import {BESIDE} from '../../src/sync/stream-tables.ts'
+import {BESIDE, createStage} from '../../src/sync/stream-tables.ts'
+import {listReadableTapes} from '../../src/sync/tapes.ts'
 import {anyRow} from '../support/data.ts'
 import {aDeal, day, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
@@ -228,6 +230,16 @@ test('a walk whose run died while settling is settled once, even with a damaged 
   const funded = `select count(*) as versions from deal_version where status = 'funded' and deal_id = '${idOf(2)}'`
   await lab.walk(day(5))
   expect(await lab.queryHistory(funded)).toEqual([{versions: '1'}])
+})
+
+test('a tape that cannot be staged, as when memory runs out, is not said to be of another version', async () => {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const key = requireReadKey(lab.config, lab.folder)
+  const {units} = listUnits(stateDb, listReadableTapes(lab.folder, stateDb, key))
+  await using db = await openWarehouse(lab.folder)
+  await createStage(db)
+  await db.run('create or replace temp table staged_deal (deal_id varchar)')
+  expect(await failureOf(settleAgain(db, units[0]!))).not.toHaveProperty('code', 'DATA_NEWER')
 })
 
 test('what only unreadable tapes hold is carried over; a rebuild that would lose it is refused', async () => {
