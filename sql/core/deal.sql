@@ -53,13 +53,6 @@
 -- value_confirmed_on: business date of the last answer that held property_value, changed or not; a list row counts only if it
 --   changed something. Null if none ever did
 -- is_missing: absent from the last complete walk, not yet confirmed gone
-with
-current_spell as (
-  select *
-  from work.status_spell
-  where is_current
-)
-
 select
   deal.deal_id,
   deal.property_address,
@@ -74,7 +67,7 @@ select
   deal.status_class,
   life.created_at,
   life.created_on,
-  spell.first_seen_at,
+  life.first_seen_at,
   deal.valid_from as last_changed_at,
   stage.status_since,
   stage.status_since_is_exact,
@@ -93,7 +86,6 @@ select
 from work.deal_standing as standing
 inner join core.deal_history as deal on deal.deal_id = standing.deal_id and deal.version = standing.version
 inner join work.deal_life as life on life.deal_id = standing.deal_id
-inner join current_spell as spell on spell.deal_id = standing.deal_id
 inner join work.stage_spell as stage on stage.deal_id = standing.deal_id and stage.is_current
 left join work.funded_spell as funded on funded.deal_id = standing.deal_id and funded.ended_on is null
 left join work.funded_movement as origination

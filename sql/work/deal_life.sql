@@ -10,8 +10,8 @@
 -- created_month: of created_on, YYYY-MM
 -- loan_program: as last seen; null when unknown
 -- loan_amount: as last seen, USD
+-- first_seen_at: start of the request that first showed it, UTC
 -- first_amount: loan_amount when it was first seen, USD
--- is_present: it has not vanished
 -- is_missing: it was absent when last looked for, and has not vanished; an unreadable record of it, later than that, is none
 -- reached_order: highest sort_order of seed.status it was ever seen at, of the classes pipeline, funded and
 --   ended_funded; null when it never was in one of these
@@ -67,6 +67,7 @@ fallen as (
 firsts as (
   select
     deal_id,
+    valid_from as first_seen_at,
     loan_amount as first_amount
   from core.deal_history
   where version = 1
@@ -110,8 +111,8 @@ select
   strftime(created_on, '%Y-%m') as created_month,
   history.loan_program,
   history.loan_amount,
+  firsts.first_seen_at,
   firsts.first_amount,
-  history.change <> 'vanished' as is_present,
   latest.is_missing,
   reached.reached_order,
   first_walk.first_on as first_walk_on,

@@ -5,20 +5,17 @@
 --
 -- deal_id: the service's id
 -- spell: 1 for the deal's first funded spell
--- began_on: business date of the request that first showed it
 -- ended_on: business date of the request that first showed a status of another class; null while it lasts
 -- known_before: last business date on which the deal was known not to be in it; null when nothing before it is known
--- given_on: the date in seed.funded_on if it belongs to this spell: on or before began_on, and after the previous funded spell
---   ended; else null
--- funded_on: given_on, or began_on; null if no date is given and the deal was funded when first seen, because nobody knows
---   since when
--- funded_before: given_on, or began_on: by this business date it was funded
+-- given_on: the date in seed.funded_on if it belongs to this spell: on or before the day it was first seen, and after the
+--   previous funded spell ended; else null
+-- funded_before: given_on, or the day it was first seen: by this business date it was funded
+-- funded_on: the same; null if no date is given and the deal was funded when first seen, because nobody knows since when
 with
 turns as (
   select
     deal_id,
     spell,
-    spell = 1 as is_first_sight,
     status_class = 'funded' as is_funded,
     began_on,
     known_before,
@@ -44,12 +41,11 @@ given as (
 select
   turns.deal_id,
   row_number() over (partition by turns.deal_id order by turns.spell) as spell,
-  turns.began_on,
   turns.ended_on,
   turns.known_before,
   given.funded_on as given_on,
-  coalesce(given.funded_on, case when not turns.is_first_sight then turns.began_on end) as funded_on,
-  coalesce(given.funded_on, turns.began_on) as funded_before
+  coalesce(given.funded_on, turns.began_on) as funded_before,
+  if(given_on is null and turns.spell = 1, null, funded_before) as funded_on
 from turns
 left join given on given.deal_id = turns.deal_id and given.spell = turns.spell
 where turns.is_funded

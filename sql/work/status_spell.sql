@@ -17,7 +17,6 @@
 -- next_status: the status of the spell after; null in the last
 -- next_class: its class
 -- next_began_on: its began_on
--- first_seen_at: start of the request that first showed the deal, UTC
 with
 walks as (
   select
@@ -163,7 +162,6 @@ select
   lead(position) over spells is null as is_current,
   lead(status) over spells as next_status,
   lead(status_class) over spells as next_class,
-  lead(business_date) over spells as next_began_on,
-  first_value(observed_at) over spells as first_seen_at
+  lead(business_date) over spells as next_began_on
 from confirmed
-window spells as (partition by deal_id order by position rows between unbounded preceding and current row)
+window spells as (partition by deal_id order by position)
