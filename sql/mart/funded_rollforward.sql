@@ -41,28 +41,6 @@ by_term as (
     term
 ),
 
-moved as (
-  select
-    month,
-    sum(amount) filter (where term = 'opening') as opening,
-    sum(amount) filter (where term = 'found') as found,
-    sum(amount) filter (where term = 'originated') as originated,
-    sum(amount) filter (where term = 'refunded') as refunded,
-    sum(amount) filter (where term = 'restored') as restored,
-    sum(amount) filter (where term = 'increased') as increased,
-    sum(amount) filter (where term = 'decreased') as decreased,
-    sum(amount) filter (where term = 'reversed') as reversed,
-    sum(amount) filter (where term = 'vanished') as vanished,
-    sum(amount) filter (where term = 'paid_off') as paid_off,
-    sum(amount) filter (where term = 'sold') as sold,
-    sum(amount) filter (where term = 'refinanced') as refinanced,
-    sum(amount) filter (where term = 'foreclosed') as foreclosed,
-    sum(amount) filter (where term = 'charged_off') as charged_off,
-    sum(amount) filter (where term = 'ended_other') as ended_other
-  from by_term
-  group by month
-),
-
 closings as (
   select
     month.month,
@@ -76,24 +54,28 @@ closings as (
 terms as (
   select
     closings.month,
-    coalesce(moved.opening, 0) + coalesce(lag(closings.closing) over (order by closings.month), 0) as opening,
-    coalesce(moved.found, 0) as found,
-    coalesce(moved.originated, 0) as originated,
-    coalesce(moved.refunded, 0) as refunded,
-    coalesce(moved.restored, 0) as restored,
-    coalesce(moved.increased, 0) as increased,
-    coalesce(moved.decreased, 0) as decreased,
-    coalesce(moved.reversed, 0) as reversed,
-    coalesce(moved.vanished, 0) as vanished,
-    coalesce(moved.paid_off, 0) as paid_off,
-    coalesce(moved.sold, 0) as sold,
-    coalesce(moved.refinanced, 0) as refinanced,
-    coalesce(moved.foreclosed, 0) as foreclosed,
-    coalesce(moved.charged_off, 0) as charged_off,
-    coalesce(moved.ended_other, 0) as ended_other,
-    closings.closing
+    closings.closing,
+    coalesce(sum(amount) filter (where term = 'opening'), 0) + coalesce(lag(closing) over (order by closings.month), 0)
+      as opening,
+    coalesce(sum(amount) filter (where term = 'found'), 0) as found,
+    coalesce(sum(amount) filter (where term = 'originated'), 0) as originated,
+    coalesce(sum(amount) filter (where term = 'refunded'), 0) as refunded,
+    coalesce(sum(amount) filter (where term = 'restored'), 0) as restored,
+    coalesce(sum(amount) filter (where term = 'increased'), 0) as increased,
+    coalesce(sum(amount) filter (where term = 'decreased'), 0) as decreased,
+    coalesce(sum(amount) filter (where term = 'reversed'), 0) as reversed,
+    coalesce(sum(amount) filter (where term = 'vanished'), 0) as vanished,
+    coalesce(sum(amount) filter (where term = 'paid_off'), 0) as paid_off,
+    coalesce(sum(amount) filter (where term = 'sold'), 0) as sold,
+    coalesce(sum(amount) filter (where term = 'refinanced'), 0) as refinanced,
+    coalesce(sum(amount) filter (where term = 'foreclosed'), 0) as foreclosed,
+    coalesce(sum(amount) filter (where term = 'charged_off'), 0) as charged_off,
+    coalesce(sum(amount) filter (where term = 'ended_other'), 0) as ended_other
   from closings
-  left join moved on moved.month = closings.month
+  left join by_term on by_term.month = closings.month
+  group by
+    closings.month,
+    closings.closing
 )
 
 select
