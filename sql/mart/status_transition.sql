@@ -20,39 +20,22 @@
 --   from_status is `(new)`, or that amount is 0
 -- is_partial: the month was not fully observed: it is that of the first walk, or as_of is before its last day
 with
--- What stood at the end of the previous month; the first month begins with what the first walk found.
-stood as (
+-- The first month begins with what the first walk found.
+starts as (
   select
-    month.month,
-    position.status,
-    position.deals,
-    position.amount
-  from work.month as month
-  inner join mart.position_daily as position
-    on position.day = cast(date_trunc('month', month.from_day) as date) - 1
-  union all
-  select
-    strftime(from_day, '%Y-%m') as month,
-    status,
-    count(*) as deals,
-    sum(loan_amount) as amount
-  from work.position_span
-  where at_first_walk
-  group by
-    strftime(from_day, '%Y-%m'),
-    status
+    month,
+    greatest(from_day - 1, min(from_day) over ()) as day
+  from work.month
 ),
 
 began as (
   select
-    month,
-    status,
-    sum(deals) as deals,
-    sum(amount) as amount
-  from stood
-  group by
-    month,
-    status
+    starts.month,
+    position.status,
+    position.deals,
+    position.amount
+  from starts
+  inner join mart.position_daily as position on position.day = starts.day
 ),
 
 months as (
