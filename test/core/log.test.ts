@@ -26,6 +26,7 @@ test.each([
   ['the query of a URL', `at 'https://db/x?key=abc123&b=1': no`, `at 'https://db/x?***': no`],
   ['the fragment of a URL', '"https://db/x#abc123"', '"https://db/x?***"'],
   ['the query of a path', 'GET /deals?limit=5&key=abc123 failed', 'GET /deals?limit=***&key=*** failed'],
+  ['a query of other signs', '/x?$top=5&a%20[]=abc123;c=abc123#d=abc123', '/x?$top=***&a%20[]=***#d=***'],
   ['two secrets', 'sk_test_a, sk_test_b', 'sk_test_***, sk_test_***'],
 ])('%s is masked', (_, text, masked) => {
   expect(scrubSecrets(text)).toBe(masked)
@@ -37,6 +38,11 @@ test('what only looks like a secret stays', () => {
     ...['expected sk_live_… or sk_test_….', 'Is x=1? Then y=2.', 'GET /deals?cursor'],
   ])
     expect(scrubSecrets(text)).toBe(text)
+})
+
+test('words of a million letters hold nobody up', () => {
+  for (const part of ['x', 'x?', '://', '://x', '/x?y', '&', 'sk_', 'Bearer ', '%', '://:@'])
+    expect(scrubSecrets(part.repeat(1_000_000 / part.length)).length).toBeGreaterThan(0)
 })
 
 test('a secret in an error, its cause and its stack is masked', () => {
