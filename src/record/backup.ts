@@ -267,8 +267,11 @@ async function copyStateDb(folder: DataFolder, copy: string): Promise<void> {
   using copied = new DatabaseSync(copy)
   // Without this, the copy would need a write-ahead log beside it.
   copied.exec('pragma journal_mode = delete')
-  // The end of this run is recorded only in the original.
-  copied.exec('delete from lock; delete from run where ended_at is null')
+  // How this run, and the job that it belongs to, end is recorded only in the original.
+  copied.exec(`
+    delete from lock;
+    delete from run where ended_at is null;
+    delete from job_run where state = 'running'`)
   const {integrity_check: found} = copied.prepare('pragma integrity_check').get() ?? {}
   if (found !== 'ok')
     throw newError(

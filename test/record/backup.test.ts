@@ -23,7 +23,10 @@ import {temporaryBeside} from '../../src/core/process.ts'
 import {countOf, type World} from '../../src/core/types.ts'
 import {backUp, backUpDated, restoreBackup} from '../../src/record/backup.ts'
 import {verifyAll} from '../../src/record/verify.ts'
-import {runJob} from '../../src/schedule/run-job.ts'
+import {listAlarms} from '../../src/schedule/alarms.ts'
+import {claimRun, recordSlot} from '../../src/schedule/job-runs.ts'
+import {performJob, runJob} from '../../src/schedule/run-job.ts'
+import {createScheduler} from '../../src/schedule/scheduler.ts'
 import {listNames, RESTORING} from '../../src/store/data-folder.ts'
 import {listFilesBelow, takeFileLock, writeFileAtomically} from '../../src/store/files.ts'
 import {findHead} from '../../src/store/recorded.ts'
@@ -357,6 +360,29 @@ test('a job backs up and keeps the given number; what else is there, also of a c
   // Names tell seconds apart: another one of the same second takes the next.
   const fourth = await backUpDated(lab.config, {to, kept: 2}, worldAfter(2))
   expect(readdirSync(place)).toEqual([foreign, ...kept, basename(fourth.dir), ahead])
+})
+
+test('what a job brought back from its own backup shows no run of it as crashed, and runs none of its slots again', async () => {
+  const job = aJob({steps: [{do: 'backup', to, kept: 1}, {do: 'notify'}]})
+  const world = worldAfter(0)
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    recordSlot(stateDb, {job: job.name, instant: BEGUN, state: 'queued', reason: null}, BEGUN)
+    const claim = claimRun(stateDb, BEGUN, [job.name])
+    await performJob(lab.config, {job, claim}, world)
+  }
+  const [made = ''] = listMade(to)
+  rmSync(lab.folder.root, {recursive: true})
+  await restore(join(to, made))
+  using stateDb = openStateDb(lab.folder.stateDb)
+  // The process that ran it has ended.
+  stateDb.run('update job_run set pid = 999999999')
+  const startRun = () => Promise.reject(new Error('started'))
+  const scheduler = createScheduler({stateDb, jobs: [job], startRun}, worldAfter(1))
+  scheduler.tick()
+  expect(scheduler.current()).toBeUndefined()
+  const watched = {config: lab.config, release: undefined, jobs: [job]}
+  expect(listAlarms(stateDb, watched, BEGUN + 60_000)).toEqual([])
 })
 
 test('a folder put back from an older copy, or a copy that goes on elsewhere, is told by the backups of the other', async () => {
