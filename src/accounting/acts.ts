@@ -227,7 +227,7 @@ function applyParts(stateDb: StateDb, act: Act): void {
       stateDb.insert('note', act.note)
       break
     case 'tapes pruned':
-      for (const {name} of act.tapes) changeTape(stateDb, name, {removed_at: act.at})
+      for (const {name} of act.tapes) changeTape(stateDb, name, {outcome: null, removed_at: act.at})
       break
     case 'key replaced':
       // A key that was found again may be taken again.

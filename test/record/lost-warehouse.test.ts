@@ -334,6 +334,19 @@ test('tapes go once a backup was made since; its warehouse then takes the place 
   expect(await listSettles()).toEqual(before)
 })
 
+test('the tape of a walk that could not be resumed goes with others that are old', async () => {
+  await failureOf(lab.walk(DAY_2, {world: dyingAt('pages stored')}))
+  const left = listTapePaths().at(-1)!
+  writeFileSync(left, 'damaged')
+  await lab.walk(DAY_3)
+  lab.ageTapes(401)
+  await lab.walk(DAY_4)
+  await succeed('backup', join(lab.folder.root, '..', 'backup before pruning'))
+  expect(await succeed('prune')).toContain(basename(left))
+  expect(existsSync(left)).toBe(false)
+  expect(JSON.parse(await succeed('verify', '--json'))).toMatchObject({removed: 3, given_up: 0})
+})
+
 test('a write-ahead log that cannot be replayed is set aside, and the walk is repeated', async () => {
   const env = {...lab.env, LOANTAPE_PAGE_SIZE: '1', LOANTAPE_NOW: DAY_2, KILL_STEP: 'changes applied'}
   using killed = startProcess([process.execPath, KILLED_RUN, 'sync'], env)
