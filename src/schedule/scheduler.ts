@@ -346,7 +346,8 @@ function planEvents(stateDb: StateDb, now: number): void {
 
 function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): void {
   stateDb.run(
-    `update job_run set state = case attempt when 0 then 'skipped' else 'failed' end, reason = ?, ended_at = ?
+    `update job_run set state = case attempt when 0 then 'skipped' else 'failed' end, reason = ?,
+       ended_at = coalesce(ended_at, ?)
      where job_run_id = ? and state = 'queued'`,
     [reason, isoOf(now), run.job_run_id],
   )

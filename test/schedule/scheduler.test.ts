@@ -295,6 +295,17 @@ test('a run that failed while the clock was behind is the last of its job, so th
   expect(listLastAttempts(scheduler.stateDb)).toMatchObject([last])
 })
 
+test('a run that is given up for a later slot has failed when it did, not after somebody has done it by hand', async () => {
+  const {stateDb, ...scheduler} = aRun([aJob({graceMinutes: 2000})])
+  await scheduler.end({exit_code: 6, error_code: 'SOURCE_UNREACHABLE', not_before: now + MINUTE})
+  now += HOUR
+  endRun(stateDb, beginRun(stateDb, 'nightly', now), {exit_code: 0}, now)
+  scheduler.tickAt('06-02T06:30')
+  const given = {state: 'failed', reason: 'a later slot runs instead', ended_at: '2026-06-01T06:30:00.000Z'}
+  expect(listJobRuns(stateDb, 3)).toContainEqual(expect.objectContaining(given))
+  expect(listLastAttempts(stateDb)).toMatchObject([{exit_code: 0}])
+})
+
 const receive = ({stateDb}: Bench, eventId: string) =>
   storeEvent(stateDb, {eventId, type: 'deal.updated', dealId: 'deal_1'}, now)
 
