@@ -153,10 +153,12 @@ async function sendNews(
       for (const channel of only === undefined ? names : [only])
         stateDb.insert('notice', {channel, alarm, message: JSON.stringify(message), ...times})
     if (news.length > 0)
-      // Notices of alarms that still hold are kept, to know who was told.
-      stateDb.run('delete from notice where created_at < ? and alarm not in (select name from alarm)', [
-        isoOf(now - KEPT_DAYS * DAY_MS),
-      ])
+      // Those of alarms that hold are kept, to know who was told, and those of a channel that fails, to know that it does.
+      stateDb.run(
+        `delete from notice where created_at < ?
+           and alarm not in (select name from alarm) and 'channel ' || channel not in (select name from alarm)`,
+        [isoOf(now - KEPT_DAYS * DAY_MS)],
+      )
   })
   const ending = new AbortController()
   using _stop = addAbortListener(world.signal, () => {

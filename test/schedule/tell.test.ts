@@ -481,6 +481,20 @@ test('a password of the mail server goes to none that offers no TLS, unless it i
   expect([inbox.logins, mails]).toMatchObject([['night'], [expect.stringContaining('GUARD_SHRINK')]])
 })
 
+test('a channel that fails for more than a month has not recovered because its old messages are forgotten', async () => {
+  config = {...config, alarmWebhookUrl: 'http://127.0.0.1:9/'}
+  await runAndTell(shrunk)
+  now += 2 * HOUR
+  await runAndTell()
+  now += 31 * 24 * HOUR
+  for (const end of [shrunk, {}]) await runAndTell(end)
+  await tell()
+  const titles = mails.map((mail) => /^Subject: loantape: (.*)\r$/m.exec(mail)?.[1])
+  expect(titles.filter((title) => title?.includes('by webhook'))).toEqual([
+    'Messages by webhook cannot be sent',
+  ])
+})
+
 test('the alarm of a channel ends when the channel is no longer set up', async () => {
   config = {...config, smtpUrl: 'smtp://127.0.0.1:1'}
   await runAndTell(shrunk)
