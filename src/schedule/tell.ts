@@ -216,8 +216,8 @@ function storeAlarms(stateDb: StateDb, conditions: readonly Condition[], alarms:
 }
 
 const KEPT_DAYS = 30
-/** Doubles with each failure, up to an hour. */
-const FIRST_PAUSE_MS = 60_000
+/** Longer than a message may take, which no other process sends meanwhile. Doubles with each failure, up to an hour. */
+const FIRST_PAUSE_MS = 180_000
 
 const noticeRow = z.object({
   notice_id: z.number(),

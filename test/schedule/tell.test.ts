@@ -296,7 +296,7 @@ test('a message that fails is sent again later, to that channel only', async () 
   inbox.status = 200
   await tell()
   expect(posts).toHaveLength(1)
-  now += 60_000
+  now += 180_000
   await tell()
   expect([posts.length, mails.length]).toEqual([2, 1])
   now += HOUR
@@ -493,6 +493,21 @@ test('a channel that fails for more than a month has not recovered because its o
   expect(titles.filter((title) => title?.includes('by webhook'))).toEqual([
     'Messages by webhook cannot be sent',
   ])
+})
+
+test('a message that takes minutes to send is not sent by another process, too', async () => {
+  const answers: (() => void)[] = []
+  await using slow = await startTestServer((_, response) => void answers.push(() => response.end()))
+  config = {...config, alarmEmailTo: undefined, alarmWebhookUrl: slow.url}
+  const first = runAndTell(shrunk)
+  await until(() => answers.length > 0)
+  now += 2 * 60_000
+  const second = tell()
+  answers[0]?.()
+  await first
+  for (const answer of answers) answer()
+  await second
+  expect(slow.requests).toHaveLength(1)
 })
 
 test('the alarm of a channel ends when the channel is no longer set up', async () => {
