@@ -109,7 +109,7 @@ export function createScheduler(
       // Until its process has started, a run has the server's own pid.
       if (pid === process.pid || host !== HOST || !isOverdue(job, run, now)) continue
       // The server that has the job knows its limit.
-      if (!findJob(jobs, run.job) && isWatched(stateDb, run, now)) continue
+      if (!findJob(jobs, run.job) && listWatched(stateDb, now).includes(run.job)) continue
       const attempt = attemptOf(run)
       const askedAt = asked.get(attempt)
       if (askedAt === undefined) {
@@ -249,7 +249,7 @@ function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void
     if (job?.fault) continue
     if (!job) {
       // A server may have it again soon.
-      if (now > run.not_before + LEAST_WAIT_MS && !isWatched(stateDb, run, now))
+      if (now > run.not_before + LEAST_WAIT_MS && !listWatched(stateDb, now).includes(run.job))
         dropRun(stateDb, run, 'no server has the job', now)
     } else if (job.catchUp !== 'each' && latest.get(run.job) !== run.job_run_id) {
       dropRun(stateDb, run, 'a later slot runs instead', now)
@@ -259,11 +259,9 @@ function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void
   }
 }
 
-/** Whether a server, perhaps another one, has the job of a run. */
-function isWatched(stateDb: StateDb, {job}: JobRun, now: number): boolean {
-  const watched = 'select 1 from job_watch where job = ? and seen_until > ?'
-  return stateDb.first(z.unknown(), watched, [job, isoOf(now - JUMP_MS)]) !== undefined
-}
+/** The jobs that servers have, perhaps other ones. */
+export const listWatched = (stateDb: StateDb, now: number): string[] =>
+  stateDb.column(z.string(), 'select job from job_watch where seen_until > ?', [isoOf(now - JUMP_MS)])
 
 /** A longer time between two looks means that the clock was stepped or the machine slept. */
 const JUMP_MS = 120_000

@@ -26,6 +26,7 @@ import {
 } from './alarms.ts'
 import type {DigestStep} from './job.ts'
 import {isoOf} from './job-runs.ts'
+import {listWatched} from './scheduler.ts'
 
 const messageSchema = z.object({
   title: z.string(),
@@ -60,7 +61,7 @@ export async function tellPeople(
     const now = world.realClock.now()
     const conditions = readConditions(stateDb, {config, ...look()}, now)
     const held = listHeld(stateDb)
-    storeAlarms(stateDb, conditions, findAlarms(conditions, held, now))
+    storeAlarms(stateDb, {conditions, alarms: findAlarms(conditions, held, now)}, now)
     return channels.flatMap((only) => {
       const said = listSaid(stateDb, only, now)
       return conditions.flatMap(({name: alarm, state, title, words}): News[] => {
@@ -199,14 +200,21 @@ async function sendNews(
   await Promise.all(sending)
 }
 
-/** What cannot be seen now, such as the limits of a damaged release, stays; alarms of deleted jobs are removed. */
-function storeAlarms(stateDb: StateDb, conditions: readonly Condition[], alarms: readonly Alarm[]): void {
-  const [seen, holding] = [JSON.stringify(conditions), JSON.stringify(alarms)]
-  const namesIn = (parameter: number) => `(select value ->> 'name' from json_each(?${parameter}))`
-  stateDb.run(`delete from notice where alarm like 'job %' and alarm not in ${namesIn(1)}`, [seen])
+/** What cannot be seen now, such as the limits of a damaged release, stays; alarms of jobs that no server has are removed. */
+function storeAlarms(
+  stateDb: StateDb,
+  {conditions, alarms}: {conditions: readonly Condition[]; alarms: readonly Alarm[]},
+  now: number,
+): void {
+  const names = conditions.map(({name}) => name)
+  const known = JSON.stringify([...names, ...listWatched(stateDb, now).map((job) => `job ${job}`)])
+  const [seen, holding] = [JSON.stringify(names), JSON.stringify(alarms)]
+  const isGone = (name: string) => `${name} like 'job %' and ${name} not in (select value from json_each(?1))`
+  stateDb.run(`delete from notice where ${isGone('alarm')}`, [known])
   stateDb.run(
-    `delete from alarm where (name like 'job %' or name in ${namesIn(1)}) and name not in ${namesIn(2)}`,
-    [seen, holding],
+    `delete from alarm where (${isGone('name')} or name in (select value from json_each(?2)))
+       and name not in (select value ->> 'name' from json_each(?3))`,
+    [known, seen, holding],
   )
   stateDb.run(
     `insert into alarm select value ->> 'name', value ->> 'state', value ->> 'since' from json_each(?) where true

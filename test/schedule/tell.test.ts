@@ -154,6 +154,15 @@ test('a skipped slot, a run that waited, was stopped or found it was not due, an
   expect(posts).toHaveLength(1)
 })
 
+test('alarms of a job that only another server has are not forgotten, nor told again by that one', async () => {
+  const seen = {watched_from: isoNow(), seen_until: isoNow(), seen_before: null}
+  stateDb.insert('job_watch', {job: 'nightly', schedule: '0 0 * * *', time_zone: 'UTC', ...seen})
+  now -= HOUR / 2
+  await runAndTell(shrunk)
+  for (const jobs of [['other'], ['nightly'], ['other'], ['nightly']]) await tell(jobs)
+  expect(posts).toHaveLength(1)
+})
+
 test('an alarm of a file that is right again, though its job has not run, is told to be over; one out of sight stays', async () => {
   const fault = newError('JOB_INVALID', 'Wrong.')
   await tell([], {jobs: [{name: 'weekly', fault}]})
