@@ -220,7 +220,7 @@ function requireTablesAlone({statements, placeOf}: ParsedSelect): void {
       throw createModelError('MODEL_FILE', place, problem)
     }
     const name = called?.function_name.toLowerCase()
-    if (name !== undefined && !PURE_TABLE_FUNCTIONS.test(name)) throw createUnrepeatable(place, name)
+    if (name !== undefined && !PURE_TABLE_FUNCTIONS.test(name)) throw createUnrepeatable(place, `${name}()`)
   }
 }
 
@@ -241,8 +241,8 @@ async function listChangingFunctions(db: Database): Promise<Set<string>> {
 const SUMS = ['sum', 'avg', 'mean', 'fsum', 'sumkahan', 'kahan_sum', 'favg']
 
 /**
- * A model gives the same rows whenever it is built: it uses neither time nor randomness, and does not sum or average a DOUBLE or
- * FLOAT.
+ * A model gives the same rows whenever it is built: it uses neither time nor randomness, takes no sample, and does not sum or
+ * average a DOUBLE or FLOAT.
  * @throws CheckError `MODEL_FILE`, with file and line
  */
 async function requireRepeatable(
@@ -251,6 +251,9 @@ async function requireRepeatable(
   {statements, placeOf}: ParsedSelect,
   changing: ReadonlySet<string>,
 ): Promise<void> {
+  const [sampled] = findNodes(statements, (node) => Boolean(node.sample))
+  if (sampled)
+    throw createUnrepeatable(placeOf((sampled.from_table ?? sampled).query_location), 'using sample')
   // The bound plan has macros resolved and shows the types of sums.
   const json = await db.value(z.string(), 'select json_serialize_plan($1::varchar)::varchar', [sql])
   const bound = findNodes(
@@ -266,12 +269,12 @@ async function requireRepeatable(
     }
     const isChanging = expression_class === 'BOUND_FUNCTION' && changing.has(name)
     if (isChanging && !(name === 'age' && given.length > 1))
-      throw createUnrepeatable(placeOf(query_location), name)
+      throw createUnrepeatable(placeOf(query_location), `${name}()`)
   }
 }
 
-function createUnrepeatable(place: Place, name: string): Error {
-  const problem = `${name}() can give another result on another day or machine: expected only models, seeds, raw tables and getvariable('as_of'), so that a release can be built again,`
+function createUnrepeatable(place: Place, what: string): Error {
+  const problem = `${what} can give another result on another day or machine: expected only models, seeds, raw tables and getvariable('as_of'), so that a release can be built again,`
   return createModelError('MODEL_FILE', place, problem)
 }
 

@@ -45,6 +45,8 @@ export interface Node {
   schema_name?: string
   table_name?: string
   cte_map?: {map: {key: string}[]}
+  from_table?: Node
+  sample?: object | null
   function?: {function_name: string}
   function_name?: string
   expression_class?: string
