@@ -91,10 +91,11 @@ type ModelCase = z.output<typeof caseFile>[string] & {
   line: number
 }
 
-/** @throws CheckError `TEST_FILE` if the folder holds any other file than `tests/<schema>.<table>.yaml` */
+/** @throws CheckError `TEST_FILE` if the folder holds any other file, unless it is hidden, than `tests/<schema>.<table>.yaml` */
 function listCaseFiles(folder: string): string[] {
   const tests = join(folder, 'tests')
-  const stray = listFilesBelow(tests).find((file) => dirname(file) !== tests || !file.endsWith('.yaml'))
+  const seen = listFilesBelow(tests).filter((file) => !file.slice(tests.length).includes('/.'))
+  const stray = seen.find((file) => dirname(file) !== tests || !file.endsWith('.yaml'))
   if (!stray) return listFiles(tests, '.yaml')
   const problem = `File '${relative(folder, stray)}' in ${folder}: expected tests/<schema>.<table>.yaml; a SELECT of wrong rows is a check and belongs in checks/<name>.sql.`
   throw newError('TEST_FILE', problem)

@@ -1,9 +1,9 @@
-import {globSync} from 'node:fs'
 import {basename, extname, join, sep} from 'node:path'
 import {DEAL_ID} from '../contract/deal.ts'
 import {type ErrorCode, type LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {expectOneOf} from '../core/text.ts'
 import type {Model} from '../core/types.ts'
+import {listNames} from '../store/data-folder.ts'
 import {readSqlFile, SQL_DIR, splitHeader} from '../store/sql.ts'
 
 export interface Place {
@@ -95,7 +95,7 @@ const checkTag = /^([a-z_]+)\((.*)\)$/
 export function readModels(folders: readonly string[]): Model[] {
   const models = new Map<string, Model>()
   for (const folder of folders) {
-    for (const path of globSync(['*', '*/*', '*/*/*'], {cwd: folder})) {
+    for (const path of listPaths(folder)) {
       const ending = extname(path).toLowerCase()
       const parts = path.split(sep)
       const [schema = '', base = ''] = parts
@@ -115,6 +115,15 @@ export function readModels(folders: readonly string[]): Model[] {
     }
   }
   return [...models.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
+}
+
+/** Of files and folders, relative; links are followed. */
+function listPaths(folder: string, levels = 3): string[] {
+  if (levels === 0) return []
+  return listNames(folder).flatMap((name) => [
+    name,
+    ...listPaths(join(folder, name), levels - 1).map((path) => join(name, path)),
+  ])
 }
 
 /**

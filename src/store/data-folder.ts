@@ -64,7 +64,7 @@ export function requireStores(folder: DataFolder): void {
   if (!hasStores(folder)) throw newError('RELEASE_NONE', `Data folder '${folder.root}' holds nothing yet.`)
 }
 
-/** Without what is unfinished, whose name begins with a dot; none if it is not a folder. */
+/** Sorted, without what is unfinished or hidden, whose name begins with a dot; none if it is not a folder. */
 export function listNames(dir: string): string[] {
   const names = statSync(dir, {throwIfNoEntry: false})?.isDirectory() ? readdirSync(dir) : []
   return names.filter((name) => !name.startsWith('.')).sort()

@@ -1,8 +1,9 @@
-import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {escapeLineEnds, shorten} from '../core/text.ts'
+import {listNames} from './data-folder.ts'
 import type {Database, Queries} from './database.ts'
 import {readWrittenText} from './files.ts'
 
@@ -15,12 +16,9 @@ export function readSqlFile(path: string): string {
   )
 }
 
-/** Sorted by name; none if there is no such folder. */
-export function listFiles(folder: string, ending: string): string[] {
-  if (!existsSync(folder)) return []
-  const names = readdirSync(folder).filter((name) => name.endsWith(ending))
-  return names.sort().map((name) => join(folder, name))
-}
+/** In the order of {@link listNames}. */
+export const listFiles = (folder: string, ending: string): string[] =>
+  listNames(folder).flatMap((name) => (name.endsWith(ending) ? join(folder, name) : []))
 
 /** Splits off the comment lines at the top. `sql` is the whole text without the final semicolon. */
 export function splitHeader(text: string): {header: string[]; sql: string} {

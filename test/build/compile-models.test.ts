@@ -1,4 +1,4 @@
-import {writeFileSync} from 'node:fs'
+import {mkdirSync, renameSync, symlinkSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {fingerprintModels} from '../../src/build/build-models.ts'
@@ -170,6 +170,19 @@ test.each([
 ])('a file in the place of %s is refused, not ignored', async (file) => {
   const words = new RegExp(`^File '${file}': expected (<schema>|checks|seeds)/<name>\\..*${file}:1\\.`)
   await expectRefused({'core/deal.sql': DEAL, [file]: DEAL}, 'MODEL_FILE', words)
+})
+
+test('a linked folder holds models like any other, and no file that begins with a dot is read', async () => {
+  const files = {'risk/a.sql': `${HEADER}select deal_id from shared.deal`, 'elsewhere/shared/deal.sql': DEAL}
+  const hidden = ['checks/._odd.sql', 'seeds/._kind.csv', 'risk/._a.sql', '.git/a.sql']
+  using folder = writeSqlFolder({...files, ...Object.fromEntries(hidden.map((name) => [name, '\0\x05']))})
+  const own = join(folder.path, 'own')
+  mkdirSync(own)
+  for (const name of ['risk', 'checks', 'seeds', '.git']) renameSync(join(folder.path, name), join(own, name))
+  symlinkSync('../elsewhere/shared', join(own, 'shared'))
+  const models = readModels([own])
+  const source = {models, seeds: readSeeds([own]), checks: readChecks(models, [own])}
+  expect((await compileModels(source)).models.map(({name}) => name)).toEqual(['shared.deal', 'risk.a'])
 })
 
 test('a folder in the place of a model is refused', async () => {

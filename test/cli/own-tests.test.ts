@@ -207,6 +207,15 @@ test('a test in another place, or with another ending, is refused, not ignored',
   }
 })
 
+test('what editors and other systems leave beside tests is no test', async () => {
+  const left = {
+    'tests/.risk.watch_list.yaml.swp': 'b0VIM',
+    'tests/._risk.watch_list.yaml': '\0',
+    'tests/.DS_Store': '',
+  }
+  expect(await runTests({[FILE]: SHOWN, ...left})).toMatchObject({code: 0})
+})
+
 test("the guide's tests pass; without tests, it says where and leads to an example", async () => {
   const passed = await runTests({[FILE]: SHOWN})
   expect(passed.stdout).toMatch(/^1 case of 1 table: 1 passed, in \d+\.\d s\.\n$/)
