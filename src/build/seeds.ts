@@ -241,13 +241,21 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     const {name = seed.columns[0] ?? '', declared = 'a unique key that is not empty'} =
       columns[Number(columnNo)] ?? {}
     const value = row.values[name] ?? ''
-    const form = declared === 'date' ? 'date such as 2026-02-26' : declared
+    const form = EXAMPLES[declared] ?? declared
     const expected = declared.includes('|') ? `one of ${setOf(declared).join(', ')}` : form
     const problem = `Value '${value}' of seed column '${name}': expected ${expected},`
     throw createModelError('SEED_FILE', row, problem, error)
   }
   await widenNumbers(db, table)
 }
+
+const EXAMPLES: Readonly<Record<string, string>> = {
+  date: 'date such as 2026-02-26',
+  timestamp: 'timestamp in UTC such as 2026-02-26 10:30:00',
+}
+
+/** The engine also takes 26-02-26 for a day of the year 26, drops the offset of an instant, and ignores words behind a date. */
+const DATED_FORM = String.raw`\d{4}([-/]\d\d?){2}([ T]\d\d:\d\d(:\d\d(\.\d+)?)?Z?)?`
 
 /** Fails with the number of the row and of the column. */
 const buildErrorSql = (column: number) => `error(concat_ws(' ', 'wrong value', ${ROW}, ${column}))`
@@ -262,6 +270,7 @@ function buildValueSql(column: string, type: string, {wrong, empty}: {wrong: str
   if (type === 'canonical') return choose(canonicalSql(text))
   const cast = `try_cast(${text} as ${type})`
   // The engine would round 35.5 to a whole number.
-  const isExact = /^(bigint|decimal)/i.test(type)
-  return choose(cast, isExact ? `${cast} = try_cast(${text} as decimal(38, 18))` : `${cast} is not null`)
+  if (/^(bigint|decimal)/i.test(type)) return choose(cast, `${cast} = try_cast(${text} as decimal(38, 18))`)
+  const form = type === 'boolean' ? '.*' : DATED_FORM
+  return choose(cast, `${cast} is not null and regexp_full_match(${text}, '${form}')`)
 }

@@ -234,6 +234,12 @@ test('a seed has columns of every type', async () => {
   expect(await loadKind([`${shared}\na,1,10.375,,2026-01-31 10:30:00\n`])).toEqual([
     {code: 'a', rank: '1', coupon_pct: '10.375', unit: null, at: '2026-01-31 10:30:00'},
   ])
+  const spelt =
+    'code,on:date,at:timestamp\na,2026/1/31,2026-01-31\nb,2026-01-31 00:00:00,2026-01-31T10:30:00.25Z\n'
+  expect(await loadKind([spelt])).toEqual([
+    {code: 'a', on: '2026-01-31', at: '2026-01-31 00:00:00'},
+    {code: 'b', on: '2026-01-31', at: '2026-01-31 10:30:00.25'},
+  ])
 })
 
 test('lines of a later seed replace those with the same key; one can copy another in what it does not set', async () => {
@@ -282,6 +288,9 @@ test.each([
     'code,since:date\na,2026-01-01\nb,2/26/2027\n',
     /'2\/26\/2027' of seed column 'since': expected date such as 2026-02-26, in .*csv:3\./,
   ],
+  ['code,since:date\na,26-02-26\n', /'26-02-26' of seed column 'since': expected date such as .*csv:2\./],
+  ['code,since:date\na,2026-02-26x\n', /'2026-02-26x' of seed column 'since': expected date .*csv:2\./],
+  ['code,at:timestamp\na,2026-01-31T10:30:00+05:00\n', /of seed column 'at': expected timestamp .*csv:2\./],
   [
     'code,"coupon_pct:decimal(18,2)?"\na,10.63\nb,10.638\n',
     /'10\.638' of seed column 'coupon_pct': expected decimal\(18,2\), in .*csv:3\./,
