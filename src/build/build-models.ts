@@ -222,40 +222,37 @@ export function fingerprintModels({models, checks, seeds}: ModelSource): string 
 export function markPerDeal(models: readonly Model[], reads: BuildPlan['reads']): Model[] {
   const marked: Model[] = []
   for (const model of models) {
-    const read = reads.get(model.name)
-    const isPerDeal = model.isPerDeal && !needsWhole(model, read, marked) && !read?.includes('seed.note')
+    const whole = marked.filter(
+      ({isPerDeal, columns}) => !isPerDeal && columns.some(({name}) => name === DEAL_ID),
+    )
+    const isPerDeal = model.isPerDeal && !needsWhole(model, reads.get(model.name), whole)
     marked.push({...model, isPerDeal})
   }
   return marked
 }
 
-/** Checks run over changed deals only, but over all deals if they read a deal table built whole. */
+/** Checks run over changed deals only, but over all deals if they read a table built whole. */
 export function markChecks(
   checks: readonly Check[],
   {models, checkReads}: Pick<BuildPlan, 'models' | 'checkReads'>,
 ): Check[] {
+  const whole = models.filter(({isPerDeal}) => !isPerDeal)
   return checks.map((check) => ({
     ...check,
-    isPerDeal: check.isPerDeal && !needsWhole(check, checkReads.get(check.name), models),
+    isPerDeal: check.isPerDeal && !needsWhole(check, checkReads.get(check.name), whole),
   }))
 }
 
 function needsWhole(
   {sql, file}: Check | Model,
   read: readonly string[] = [],
-  models: readonly Model[],
+  whole: readonly Model[],
 ): boolean {
   const isOurs = file.startsWith(SQL_DIR) || file === 'fields.json'
   // Where our models read raw tables, the moment only says which rows count, and a later one hides none.
   const onlyHides = isOurs && read.some((table) => table.startsWith('raw.'))
   const countsDays = !onlyHides && /'(as_of|known_at)'/i.test(sql)
-  return (
-    countsDays ||
-    models.some(
-      ({name, isPerDeal, columns}) =>
-        !isPerDeal && read.includes(name) && columns.some((column) => column.name === DEAL_ID),
-    )
-  )
+  return countsDays || read.includes('seed.note') || whole.some(({name}) => read.includes(name))
 }
 
 /**

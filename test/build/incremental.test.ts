@@ -14,7 +14,7 @@ import {requireRelease} from '../../src/store/release.ts'
 import {SQL_DIR} from '../../src/store/sql.ts'
 import {runCommand} from '../support/command.ts'
 import {changeBlocks, FEW_TABLES} from '../support/data.ts'
-import {aDeal, DAY_1, DAY_2, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, DAY_1, DAY_2, day, type Lab, someDeals} from '../support/lab.ts'
 import {tellSizes} from '../support/releases.ts'
 import {useLab} from '../support/set-up.ts'
 import {writeSqlFolder} from './folder.ts'
@@ -222,6 +222,9 @@ const grown = new Map<string, Lab>()
 for (const streams of ['deals', 'deals,borrowers']) {
   const one = await useLab({deals: someDeals(12)})
   await one.sync(DAY_1, {config: {streams}})
+  await one.run(['note', 'add', '--deal', 'deal_000002', '--text', 'a rumour'], {
+    LOANTAPE_NOW: day(3, '12:00'),
+  })
   one.service.store.insert([aDeal(13)])
   await one.walk(DAY_2, {config: {streams}})
   grown.set(streams, one)
@@ -259,6 +262,15 @@ test('own models that count days up to the day of the release are built whole, w
   }
   const stdout = expect.stringContaining(' % of the deals were rebuilt.')
   expect(await compareOwn(files, 'risk.*')).toMatchObject({code: 0, stdout})
+})
+
+test('a check that is said to be per deal finds a deal that did not change, but got a note', async () => {
+  const head = '-- No note.\n-- severity: warn\n-- per: deal_id\n'
+  const sql = 'select deal_id from core.deal join seed.note on subject = deal_id\n'
+  expect(await compareOwn({'checks/noted.sql': `${head}${sql}`}, 'core.deal')).toMatchObject({
+    code: 0,
+    stdout: expect.stringContaining(`Check 'noted' warned: 1 row: deal_000002.`),
+  })
 })
 
 test.each(['deals', 'deals,borrowers'])(
