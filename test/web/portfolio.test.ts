@@ -66,7 +66,8 @@ test('vintages show what became of the first amount of a month, and each share l
     'month=2026-02',
     'month=9999-12&age=4000000000',
   ])
-    expect((await side.get(`/behind/vintage?outcome=funded&${odd}`)).status, odd).not.toBe(500)
+    expect((await side.get(`/behind/vintage?outcome=funded&${odd}`)).status, odd).toBe(404)
+  expect((await side.get('/behind/largest?by=state&top=x')).status).toBe(404)
 })
 
 test('the largest borrowers stand beside the largest deals, each leads to what it owes first of all', async () => {
