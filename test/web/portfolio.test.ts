@@ -1,4 +1,5 @@
 import {expect, test} from 'vitest'
+import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, createLab} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
@@ -100,6 +101,22 @@ test('month by month shows the share of each part in what is open or funded', as
   )
   expect(monthly?.length).toBeGreaterThan(1)
   expect(monthly).toEqual(daily)
+})
+
+test('the others of a breakdown lead to their deals, whatever it is by', async () => {
+  const deals = Array.from({length: 17}, (_, index) => {
+    const created_at = Date.UTC(2024, index, 5, 12)
+    return aDeal(index + 1, {status: `s${index}`, loan_program: `p${index}`, created_at})
+  })
+  await using own = await createLab({deals, tables: PAGE_TABLES})
+  const blocks = ['status', 'loan_program', 'created_month'].map(
+    (by) => `\`\`\`page parts/breakdown dimension=${by}\n\`\`\`\n`,
+  )
+  using pages = writeSqlFolder({'pages/parts.md': blocks.join('\n')})
+  await own.sync('2026-03-02T20:00:00-05:00')
+  await using shown = await serveLab(own, {sqlDir: pages.path})
+  expect((await shown.read('/pages/parts')).match(/>2 others</g)).toHaveLength(3)
+  expect(await expectNumbersToLead(shown.url, '/pages/parts')).toBeGreaterThan(30)
 })
 
 test('a part that is called others is not added to the parts that a chart shows together', async () => {
