@@ -109,20 +109,21 @@ function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
     return `'${named.name}' has ${names.length} values: a chart can show ${MOST_SERIES} series. Add the smallest up under one name, or leave some out.`
   const series = named ? names : numbers.map(({name}) => name)
   if (shape === 'waterfall' && series.length > 1) return 'A waterfall needs one number for each place.'
+  const isAll = (...meanings: string[]) => numbers.every((column) => meanings.includes(meaningOf(column)))
+  const unit: keyof typeof UNITS = isAll('usd') ? 'usd' : isAll('ratio', 'percent') ? 'ratio' : 'number'
   const keyOf = (place: string, series: string) => JSON.stringify([place, series])
   const points = new Map(
     rows.flatMap((row) =>
       numbers.map((column) => [
         keyOf(textOf(first, row), named ? textOf(named, row) : column.name),
-        {value: numberAt(column, row), href: linkTo(column.beside(row, 'href') ?? '')},
+        {value: numberAt(column, row, unit), href: linkTo(column.beside(row, 'href') ?? '')},
       ]),
     ),
   )
   if (named && points.size < rows.length)
     return `'${first.name}' and '${named.name}' have the same values in several rows: a chart needs one row for each.`
-  const isAll = (...meanings: string[]) => numbers.every((column) => meanings.includes(meaningOf(column)))
   return {
-    unit: isAll('usd') ? 'usd' : isAll('ratio', 'percent') ? 'ratio' : ('number' as keyof typeof UNITS),
+    unit,
     /** The second column names the series. */
     isMatrix: named !== undefined && named === others[0],
     areDays,
@@ -143,11 +144,11 @@ function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
   }
 }
 
-function numberAt(column: Shown, row: Row): number | null {
+function numberAt(column: Shown, row: Row, unit: keyof typeof UNITS): number | null {
   const value = Number(column.of(row) ?? Number.NaN)
   // SQL divides by zero to infinity, which has no place in a chart.
   if (!Number.isFinite(value)) return null
-  return meaningOf(column) === 'percent' ? value / 100 : value
+  return unit === 'ratio' && meaningOf(column) === 'percent' ? value / 100 : value
 }
 
 const MOST_MARKS = 20

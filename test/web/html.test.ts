@@ -46,6 +46,15 @@ test.each([
   expect(chart.includes('<figcaption')).toBe(isNamed)
 })
 
+test('a percentage is drawn as what it is beside numbers of another kind', () => {
+  const rows = [
+    ['day 1', 61.4, 3],
+    ['day 2', 50, 4],
+  ]
+  expect(draw('line', ['place', 'a_pct', 'b_ms'], rows)).toContain('[61.4,50]')
+  expect(draw('line', ['place', 'a_pct', 'b_ratio'], rows)).toContain('[0.614,0.5]')
+})
+
 test('no two labels of an axis are the same', () => {
   const charts: [ChartShape, string, number[]][] = [
     ['waterfall', 'usd', [10_000_000_000_000, 1_200_000, -300_000, 10_000_000_900_000]],
