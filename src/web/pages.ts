@@ -315,7 +315,7 @@ async function answerBlock(
     const around = {linkTo, options, notes, tell, ...(isMail && {mostOfMail: MOST_OF_MAIL})}
     const block = {columns, rows: rows.slice(0, most)}
     const shown = renderBlock(block, shape, around)
-    return html`${shown}${isOwn && DOWNLOADED.includes(shape) && downloads(text, block)}${options.range !== undefined && renderRange(query, options.range, rows.length > 1)}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the attachment has more'}.</p>`}`
+    return html`${shown}${isOwn && DOWNLOADED.includes(shape) && downloads(text, block)}${options.range !== undefined && !view.isFile && renderRange(query, options.range, rows.length > 1)}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the attachment has more'}.</p>`}`
   } catch (error) {
     const {problem} = explainError(error)
     const {as_of} = view.release?.manifest ?? {}

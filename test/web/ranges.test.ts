@@ -1,5 +1,7 @@
 import {readFileSync} from 'node:fs'
 import {expect, test} from 'vitest'
+import {requireRelease} from '../../src/store/release.ts'
+import {renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
@@ -161,7 +163,9 @@ test('the shipped charts of time follow the days; what is no day is refused, and
     )
   expect(await placesOf('')).toEqual(['2026-03-01', '2026-03-02'])
   expect(await placesOf('?day_from=2026-03-02')).toEqual(['2026-03-02'])
-  expect(await side.read('/portfolio?day_from=2027-01-01')).toContain('>All days</a>')
+  const none = 'portfolio?day_from=2027-01-01'
+  expect(await side.read(`/${none}`)).toContain('>All days</a>')
+  expect((await renderReport(requireRelease(lab.folder), lab.config, none)).text).not.toContain('All days')
   expect((await side.get('/portfolio?day_from=<b>')).status).toBe(400)
   expect(await side.read('/pages/states')).toContain('A range needs a chart whose places are days or months.')
 })
