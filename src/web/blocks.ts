@@ -223,11 +223,13 @@ function listObjects(value: unknown) {
   }
 }
 
-/** Amounts follow the first column, so that a phone shows them. */
+/** Amounts follow the first column, so that a phone shows them. An id, a code or a name can look like one. */
 function blockOf(value: unknown): Block {
   const rows = listObjects(value) ?? []
   const [subject, ...names] = Object.keys(rows[0] ?? {})
   const isAmount = (name: string) =>
+    !/(^|_)(id|code)$/.test(name) &&
+    meaningOf({name, type: ''}) !== 'name' &&
     rows.every((row) => row[name] === null || /^-?\d+\.\d\d$/.test(String(row[name])))
   const columns = [
     ...(subject === undefined ? [] : [{name: subject, type: ''}]),

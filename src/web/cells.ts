@@ -50,8 +50,7 @@ export function formatValue(column: TableColumn, value: unknown): string {
   const meaning = meaningOf(column)
   if (meaning === 'count') return count(/^(DOUBLE|FLOAT)$/.test(column.type) ? briefly(text) : text)
   if (meaning === 'name') return words(text)
-  if (meaning === 'prose' || meaning === 'text')
-    return column.type === '' && /^-?\d+\.\d\d$/.test(text) ? dollars(text) : text
+  if (meaning === 'prose' || meaning === 'text') return text
   return /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text) ? NUMBERS[meaning](text, column.name) : text
 }
 

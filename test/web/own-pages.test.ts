@@ -68,6 +68,10 @@ select deal_id, cast(getvariable('as_of') as date) - min(business_date) as days 
 const own = lab.beside.use(
   writeSqlFolder({
     'risk/age.sql': AGE,
+    'checks/looks_like_amounts.sql': `-- Nothing is asked.
+-- severity: warn
+select '1200.10' as deal_id, '4100.20' as account_code, '12.50' as loan_program, 3.00::decimal(18, 2) as amount
+`,
     'pages/more.md': PAGE,
     'pages/shown.md': shown,
     'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
@@ -124,6 +128,14 @@ test('links of a page keep the filters of the address; links to all deals do not
   expect(await expectNumbersToLead(side.url, '/pages/more?state=FL')).toBe(3)
   const ended = await read('/pages/more?part=ended')
   expect(ended, 'no open deal has ended').not.toContain('href="/deals?part=ended')
+})
+
+test('what a check found is an amount only if it is one: an id, a code or a program can look like it', async () => {
+  for (const path of ['/', '/checks']) {
+    const shown = textOf(await read(path))
+    for (const text of [' 1200.10 ', ' 4100.20', ' 12.50']) expect(shown).toContain(text)
+    expect(shown).toContain('$3.00')
+  }
 })
 
 test('parameters of the address are those of its SQL, whatever they contain', async () => {
