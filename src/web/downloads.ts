@@ -6,7 +6,7 @@ import {addressOf, ofAllDeals} from './filter.ts'
 import {type Html, html} from './html.ts'
 import type {AskingView, View} from './view.ts'
 
-const QUOTED_OR_PARAM = new RegExp(`${QUOTED}|(?<!\\w)[$?](\\w*)`, 'gis')
+const QUOTED_OR_PARAM = new RegExp(String.raw`${QUOTED}|(?<!\w)[$?]([\p{L}\p{M}\p{N}_]*)`, 'gisu')
 
 export const listParams = (sql: string) =>
   new Set([...sql.matchAll(QUOTED_OR_PARAM)].flatMap(([, , name]) => name || []))

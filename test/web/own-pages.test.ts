@@ -82,7 +82,7 @@ select '1200.10' as deal_id, '4100.20' as account_code, '12.50' as loan_program,
     ),
     'pages/listed.md': `[Again](?page=2), [there](#there), [out](https://example.com)\n\n## There\n\n${block('deals', `select 'deal_' || range as deal_id, 1.00::decimal(18, 2) as amount from range(1200)`)}${block('pages', 'select 120, 50')}`,
     'pages/twice.md': `${block('deals', `select 'deal_' || range % 2 as deal_id, 1.50 as amount from range(3)`)}${block('deals heading="Hidden" empty=""', `select 'a' as deal_id, 1.50 as amount where false`).replace('sql', 'SQL')}${block('records', "select 'one' as name, [{deal_id: 'deal_000001', amount: 1}] as deals_rows")}`,
-    'pages/asked.md': `${block('table', `select $show as a, '$show' as b, /* $show */ $none as c, $t$$show$t$ as d, e'\\'$show' as e, 1 as f$show -- $show`)}${block('table', 'select ? as given')}${block('table', "select 1 as x, 'no' as is_total")}${block('table', "select [{'text': 'a', 'href': '/'}, {'text': 'b', 'href': null}] as lines, [1] as list")}${block('table', 'select [1] as only_list')}${block('table', `select 1 as x -- ${'"'.repeat(4000)}`)}`,
+    'pages/asked.md': `${block('table', `select $größe as g, $show as a, '$show' as b, /* $show */ $none as c, $t$$show$t$ as d, e'\\'$show' as e, 1 as f$show -- $show`)}${block('table', 'select ? as given')}${block('table', "select 1 as x, 'no' as is_total")}${block('table', "select [{'text': 'a', 'href': '/'}, {'text': 'b', 'href': null}] as lines, [1] as list")}${block('table', 'select [1] as only_list')}${block('table', `select 1 as x -- ${'"'.repeat(4000)}`)}`,
     'pages/state/runs.md': '## Ours\n',
     'pages/held.md': `# Held\n\n${block('text name=said', "select 'said by ' || coalesce($show, $constructor, 'nobody') as words")}`,
     'pages/holding.md': `# Holding\n\n${['parts/figures', 'held', 'holding', 'nowhere', 'parts/findings'].map((name) => `${FENCE}page ${name}\n${FENCE}\n`).join('\n')}`,
@@ -234,8 +234,8 @@ test('what a page shows is downloaded as it is shown, without totals and links, 
     'where_name,amount,deals,closing\nFL,0.01,1,0\n',
   )
   expect(await download(await read('/pages/more?state=FL'), 1), 'of all deals').toBe('deals\n5\n')
-  const asked = await read("/pages/asked?show=it's")
-  expect(await download(asked, 0)).toBe(`a,b,c,d,e,f$show\nit's,$show,,$show,'$show,1\n`)
+  const asked = await read("/pages/asked?show=it's&größe=9")
+  expect(await download(asked, 0)).toBe(`g,a,b,c,d,e,f$show\n9,it's,$show,,$show,'$show,1\n`)
   expect(await download(asked, 1)).toBe('given\n""\n')
   expect(await download(asked, 2)).toBe('x\n1\n')
   expect(await download(asked, 3)).toBe('lines\n"a, b"\n')
