@@ -22,7 +22,8 @@ walks as (
   select
     business_date,
     recorded_at,
-    coalesce(ended_at, started_at) as ended_at
+    coalesce(ended_at, started_at) as ended_at,
+    lower(regexp_replace(filter, '^[^=]*=', '')) as only_status
   from raw.walk
   where
     stream = 'deal'
@@ -92,6 +93,26 @@ quarantined as (
     starts.position
 ),
 
+-- The own page showed the deal as it was.
+confirmed_unchanged as (
+  select
+    starts.deal_id,
+    starts.position,
+    max(confirmation.business_date) as business_date
+  from starts
+  inner join raw.deal_confirmation as confirmation
+    on
+      confirmation.deal_id = starts.deal_id
+      and confirmation.observed_at > starts.sighted_before
+      and confirmation.observed_at < starts.observed_at
+  where
+    confirmation.business_date <= cast(getvariable('as_of') as date)
+    and confirmation.recorded_at <= cast(getvariable('known_at') as timestamp)
+  group by
+    starts.deal_id,
+    starts.position
+),
+
 -- What first followed the last sighting in another status: this one, or the deal going missing.
 bounded as (
   select
@@ -106,12 +127,13 @@ bounded as (
 ),
 
 -- Every complete walk before that bound showed the deal as it was, or showed no such deal; of one with an id that could not be
--- read this is taken for granted. The walk that stored the
--- bound may have ended before it, when the deal's own page was fetched last. Many deals share a bound.
+-- read this is taken for granted. A walk of one status tells nothing of a deal that goes from one other status to another. The
+-- walk that stored the bound may have ended before it, when the deal's own page was fetched last. Many deals share a bound.
 by_end as (
   select
     bounds.bound_at,
-    walks.business_date
+    walks.business_date,
+    walks.only_status
   from (select distinct bound_at from bounded) as bounds
   asof inner join walks on bounds.bound_at > walks.ended_at
 ),
@@ -135,16 +157,19 @@ confirmed as (
     coalesce(status.class, 'unclassified') as status_class,
     case when bounded.status_before is not null then coalesce(status_before.class, 'unclassified') end as class_before,
     case
-      when by_end.business_date is not null and by_record.business_date is not null
+      when
+        by_end.business_date is not null
+        and by_record.business_date is not null
+        and coalesce(by_end.only_status in ('', bounded.status, bounded.status_before), true)
         then least(by_end.business_date, by_record.business_date)
     end as walked_before,
-    case
-      when coalesce(walked_before, bounded.sighted_before_on) is not null
-        then least(greatest(walked_before, bounded.sighted_before_on), bounded.business_date)
-    end as known_before
+    greatest(walked_before, bounded.sighted_before_on, unchanged.business_date) as last_known_on,
+    case when last_known_on is not null then least(last_known_on, bounded.business_date) end as known_before
   from bounded
   left join by_end on by_end.bound_at = bounded.bound_at
   left join by_record on by_record.bound_recorded_at = bounded.bound_recorded_at
+  left join confirmed_unchanged as unchanged
+    on unchanged.deal_id = bounded.deal_id and unchanged.position = bounded.position
   left join seed.status on status.status = bounded.status
   left join seed.status as status_before on status_before.status = bounded.status_before
 )
