@@ -1,6 +1,5 @@
 -- The movements of the funded book as amounts from one account to another, under the mapping of their month. Endings that the
--- mapping books elsewhere and what takes them back are left out, and so are changes of program within one account. Built for other
--- models and not kept.
+-- mapping books elsewhere and what takes them back are left out, and so are changes of program within one account.
 -- grain: deal_id, version, term
 -- per: deal_id
 --

@@ -1,5 +1,4 @@
--- What each borrower owes: every open deal counts once, with its primary borrower. Empty if no borrower is known. Built for
--- other models and not kept.
+-- What each borrower owes: every open deal counts once, with its primary borrower. Empty if no borrower is known.
 -- grain: bucket
 --
 -- bucket: the person, or the deal itself if it has no known borrower

@@ -1,5 +1,4 @@
--- The buckets that have a place of their own within their dimension: bands by size, statuses as in seed.status. Built for other
--- models and not kept.
+-- The buckets that have a place of their own within their dimension: bands by size, statuses as in seed.status.
 -- grain: dimension, bucket
 --
 -- dimension: status, status_class, size_band or ltv_band

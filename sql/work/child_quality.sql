@@ -1,5 +1,4 @@
--- What mart.data_quality says of borrowers and documents; no rows for a stream of which no list was ever read. Built for it and
--- not kept.
+-- What mart.data_quality says of borrowers and documents; no rows for a stream of which no list was ever read.
 -- grain: scope, metric, field, found
 --
 -- scope: borrowers or documents

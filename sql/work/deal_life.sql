@@ -1,5 +1,4 @@
--- Every deal ever seen, vanished ones included: when it came, what it is now, and how far it got. Built for other
--- models and not kept.
+-- Every deal ever seen, vanished ones included: when it came, what it is now, and how far it got.
 -- grain: deal_id
 -- per: deal_id
 --

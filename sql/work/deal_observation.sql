@@ -1,5 +1,4 @@
 -- Every stored observation of a deal that counts at as_of and known_at, in business time, with fields left out carried forward.
--- Built for other models and not kept.
 -- grain: deal_id, position
 -- per: deal_id
 --

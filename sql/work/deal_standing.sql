@@ -1,5 +1,5 @@
 -- How each deal stood at the ends of months and stands now; on every day if seed.limit has limits. Its state and its
--- loan-to-value are worked out here. Built for others and not published.
+-- loan-to-value are worked out here.
 -- grain: deal_id, version
 -- per: deal_id
 --

@@ -1,4 +1,4 @@
--- The day from which the portfolio was observed, in one row. Built for other models and not kept.
+-- The day from which the portfolio was observed, in one row.
 -- grain: first_on
 --
 -- first_on: business date of the first complete walk; of the first version if there was none; null without either

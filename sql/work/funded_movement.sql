@@ -1,5 +1,5 @@
 -- Every movement of the funded book. A version that changes the status books only that: a deal leaves at its previous amount and
--- enters at its own. Built for other models and not kept.
+-- enters at its own.
 -- grain: deal_id, version, term
 -- per: deal_id
 --

@@ -1,5 +1,5 @@
--- Every unbroken spell of a deal in the class funded, from status to status of it. Going missing, or vanishing and coming
--- back, does not break one. Built for other models and not kept.
+-- Every unbroken spell of a deal in the class funded, from status to status of it. Going missing, or vanishing and coming back,
+-- does not break one.
 -- grain: deal_id, spell
 -- per: deal_id
 --

@@ -1,5 +1,4 @@
--- When the borrowers and the documents of each deal were last read to the end of their list, within as_of and known_at. Built for
--- other models and not kept.
+-- When the borrowers and the documents of each deal were last read to the end of their list, within as_of and known_at.
 -- grain: stream, deal_id
 -- per: deal_id
 --

@@ -1,5 +1,4 @@
--- The periods each account mapping holds for: a closed period keeps the one it was closed with. Built for other models
--- and not kept.
+-- The periods each account mapping holds for: a closed period keeps the one it was closed with.
 -- grain: since
 --
 -- since: first period, YYYY-MM; 0000-00 for the first mapping

@@ -1,4 +1,4 @@
--- Every month from the first walk to as_of. Built for other models and not kept.
+-- Every month from the first walk to as_of.
 -- grain: month
 --
 -- month: YYYY-MM

@@ -1,5 +1,4 @@
--- The months in which a deal came, changed or went: where it stood before and after. Built for mart.status_transition and
--- not kept.
+-- The months in which a deal came, changed or went: where it stood before and after.
 -- grain: deal_id, month
 -- per: deal_id
 --

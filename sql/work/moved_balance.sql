@@ -1,5 +1,5 @@
--- What `period remap` moves: the balance each deal has in an account that the new mapping no longer books its programs to,
--- on the first day of the new mapping's first period. Built for other models and not kept.
+-- What `period remap` moves: the balance each deal has in an account that the new mapping no longer books its programs to, on
+-- the first day of the new mapping's first period.
 -- grain: period, deal_id, debit_code, credit_code
 -- per: deal_id
 --

@@ -1,5 +1,4 @@
--- The days on which a deal stood in the portfolio as one of its versions has it: what mart.position_daily counts. Built for
--- others and not published.
+-- The days on which a deal stood in the portfolio as one of its versions has it: what mart.position_daily counts.
 -- grain: deal_id, from_day
 -- per: deal_id
 --

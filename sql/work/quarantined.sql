@@ -1,6 +1,6 @@
--- Every quarantined record of a deal that counts at as_of and known_at; other models read the quarantine only here. A record that
--- was replayed later stays in it, its text pruned or not; one whose id could not be read proves nothing of any deal and is left
--- out. Built for other models and not kept.
+-- Every quarantined record of a deal that counts at as_of and known_at; other models read the quarantine only here. A record
+-- that was replayed later stays in it, its text pruned or not; one whose id could not be read proves nothing of any deal and is
+-- left out.
 -- grain: quarantine_id
 -- per: deal_id
 --

@@ -1,5 +1,5 @@
--- The loans receivable account of each program under each mapping: the one named for it, else the one named `*`; no other account
--- has a program. Built for other models and not kept.
+-- The loans receivable account of each program under each mapping: the one named for it, else the one named `*`; no other
+-- account has a program.
 -- grain: since, loan_program
 --
 -- since: as in work.mapping_version

@@ -1,5 +1,4 @@
--- What the last walk of each stream that counts met, and neither the contract nor fields.json or seed.status knows. Built for
--- other models and not published.
+-- What the last walk of each stream that counts met, and neither the contract nor fields.json or seed.status knows.
 -- grain: stream, kind, path, value
 --
 -- stream: deal, borrower or document

@@ -1,6 +1,5 @@
--- Every spell of a deal in a status as durations count it: the bounds of its start, the age from which on it was watched, and how
--- it ended. Going missing, or vanishing and coming back, neither ends a spell nor stops its days. Built for others and not
--- published.
+-- Every spell of a deal in a status as durations count it: the bounds of its start, the age from which on it was watched, and
+-- how it ended. Going missing, or vanishing and coming back, neither ends a spell nor stops its days.
 -- grain: deal_id, spell
 -- per: deal_id
 --

@@ -1,5 +1,4 @@
 -- Every unbroken spell of a deal in one status. Going missing, or vanishing and coming back, does not break one.
--- Built for other models and not kept.
 -- grain: deal_id, spell
 -- per: deal_id
 --

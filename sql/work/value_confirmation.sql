@@ -1,5 +1,4 @@
--- When the source last said what a deal's property is worth, within as_of and known_at; an answer that changed nothing counts,
--- too. Built for other models and not kept.
+-- When the source last said what a deal's property is worth, within as_of and known_at, even if nothing changed.
 -- grain: deal_id
 -- per: deal_id
 --
