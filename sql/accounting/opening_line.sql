@@ -8,7 +8,7 @@
 -- check: unique(entry_id, line_no)
 -- check: not_null(period, entry_id, line_no, entry_date, event, memo, deal_id)
 --
--- period: YYYY-MM of the first walk, or of the first that could read it
+-- period: YYYY-MM of the first walk, or of the first that could read the deal, or showed its program
 -- entry_id: LT, year and month, and a hash over deal, event, date, observed_at, accounts and amount
 -- line_no: 1 debit, 2 credit
 -- entry_date: business date of that walk

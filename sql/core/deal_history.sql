@@ -1,4 +1,4 @@
--- Every version of every deal: a row for each change in what was known of it; of created_at alone in core.field_change.
+-- Every version of every deal: a row for each change in what was known of it. A change of created_at alone is in core.field_change.
 -- grain: deal_id, version
 -- per: deal_id
 -- check: unique(deal_id, version)

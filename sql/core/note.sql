@@ -1,5 +1,5 @@
 -- What people noted about a day, a deal or a limit, by the moment that the release knows. A note is never changed: another replaces
--- it, or somebody withdraws it. One about a deal that nobody knows is left out. Of a day it stands in charts, of a deal on its page, of a limit beside it.
+-- it, or somebody withdraws it. One about a deal that nobody knows is left out.
 -- grain: note_no
 -- check: unique(note_no)
 -- check: not_null(note_no, about, note, written_at, written_by)

@@ -6,7 +6,7 @@
 -- check: references(deal_id, core.deal.deal_id)
 --
 -- deal_id: the service's id
--- status: as the service has it
+-- status: as in core.deal
 -- status_class: pipeline, funded, ended_funded, ended_unfunded or unclassified
 -- loan_amount: USD
 -- status_since: as in core.deal

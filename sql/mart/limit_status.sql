@@ -1,6 +1,5 @@
--- Exposure in the buckets that each limit of seed.limit names, since when it has been above the limit, and what it would be if all approved
--- deals funded. A limit that changes over time has a row in seed.limit for each date; every day is judged by the row in force on
--- it.
+-- Exposure in the buckets that each limit of seed.limit names, since when it has been above the limit, and what it would be if all
+-- approved deals funded. A limit that changes has a row in seed.limit for each date; every day is judged by the row then in force.
 -- grain: name
 -- check: unique(name)
 -- check: not_null(name, dimension, bucket, scope, kind, limit_value, limit_amount, exposure, excess, state)

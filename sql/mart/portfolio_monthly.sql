@@ -1,5 +1,5 @@
--- The open and the funded portfolio at the end of every month, by seven dimensions: each deal as it was known that day. The
--- buckets of a dimension add up to mart.position_daily of the day.
+-- The open and the funded portfolio at the end of every month, by seven dimensions: each deal as it was that day, in the month of
+-- its creation as last known. The buckets of a dimension add up to mart.position_daily of the day.
 -- grain: dimension, bucket, month_end
 -- order: dimension, sort_order, month_end
 -- adds_up: open_deals, open_amount, funded_deals, funded_amount
