@@ -86,6 +86,39 @@ stages as (
   from work.stage_spell
 ),
 
+listed as (
+  select
+    listed.stream,
+    count(*) as deals,
+    cast(sum(listed.records) as bigint) as records,
+    cast(sum(listed.quarantined) as bigint) as quarantined
+  from work.listed_deal as listed
+  inner join core.deal as deal on deal.deal_id = listed.deal_id
+  group by listed.stream
+),
+
+kept as (
+  select
+    'borrower' as stream,
+    count(*) as records,
+    count(*) filter (where is_missing) as missing,
+    'email_hash' as named,
+    count(email_hash) as with_name,
+    'linked_at' as dated,
+    count(linked_at) as with_date
+  from core.borrower
+  union all
+  select
+    'document' as stream,
+    count(*) as records,
+    count(*) filter (where is_missing) as missing,
+    'category' as named,
+    count(*) filter (where category <> 'unknown') as with_name,
+    'uploaded_at' as dated,
+    count(uploaded_at) as with_date
+  from core.document
+),
+
 shares as (
   select
     'deals' as scope,
@@ -136,7 +169,21 @@ shares as (
   from last_walk
   union all
   select
-    'deals' as scope,
+    concat(listed.stream, 's') as scope,
+    unnest([
+      {'metric': 'coverage', 'field': null, 'part': listed.deals, 'whole': totals.deals, 'deals': totals.deals - listed.deals},
+      {'metric': 'coverage', 'field': named, 'part': with_name, 'whole': kept.records, 'deals': kept.records - with_name},
+      {'metric': 'coverage', 'field': dated, 'part': with_date, 'whole': kept.records, 'deals': kept.records - with_date},
+      {'metric': 'missing', 'field': null, 'part': kept.missing, 'whole': kept.records, 'deals': kept.missing},
+      {'metric': 'quarantined', 'field': null, 'part': quarantined, 'whole': listed.records, 'deals': quarantined}
+    ], recursive := true),
+    null as found
+  from listed
+  inner join kept on kept.stream = listed.stream
+  cross join totals
+  union all
+  select
+    concat(stream, 's') as scope,
     concat('drift_', kind) as metric,
     path as field,
     records as part,
@@ -144,17 +191,6 @@ shares as (
     records as deals,
     value as found
   from work.source_drift
-  where stream = 'deal'
-  union all
-  select
-    scope,
-    metric,
-    field,
-    part,
-    whole,
-    deals,
-    found
-  from work.child_quality
 )
 
 select
