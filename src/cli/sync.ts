@@ -64,7 +64,7 @@ export function renderSync(result: SyncResult): string {
   const resumed = walk.resumed > 0 ? `, resumed ${walk.resumed}×` : ''
   const quarantined = walk.quarantined > 0 ? `, ${groupThousands(walk.quarantined)} quarantined` : ''
   const released = {
-    dry_run: 'Dry run: nothing was stored.',
+    dry_run: `Dry run: nothing was stored.${result.changes.missing > 0 ? ' A sync may find by their own pages that missing deals have vanished.' : ''}`,
     unchanged: `Nothing new: release ${result.release_id} stays current.`,
     released: `Released ${result.release_id}: ${quantity(result.checks.passed, 'check')} passed, ${result.checks.warned} warned.`,
   }[outcome]

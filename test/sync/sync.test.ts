@@ -50,7 +50,10 @@ test('a dry run says what would change or be refused, and changes nothing', asyn
   expect(tape.stdout).toContain('"outcome":"dry run"')
   expect(lab.currentReleaseId()).toBe(first.release_id)
   expect(await countVersions()).toEqual([{versions: '40'}])
-  for (let number = 2; number <= 9; number++) lab.service.store.remove(aDeal(number).id)
+  lab.service.store.remove(aDeal(2).id)
+  const {stdout} = await lab.run(['sync', '--dry-run'], {LOANTAPE_NOW: DAY_2})
+  expect(stdout).toMatch(/ 1 missing\.\n.* their own pages that missing deals have vanished\.\n$/)
+  for (let number = 3; number <= 9; number++) lab.service.store.remove(aDeal(number).id)
   expect(await failureOf(lab.sync(DAY_2, {isDryRun: true}))).toMatchObject({
     code: 'GUARD_SHRINK',
     exitCode: 8,
