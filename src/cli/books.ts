@@ -14,7 +14,7 @@ import {dataFolderAt} from '../store/data-folder.ts'
 import {openRelease, requireRelease} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {does, type Invocation} from './command.ts'
-import {escapeControls, joinLines, renderTable, renderTerms} from './table.ts'
+import {escapeControls, figure, type Text, tableOf, tableOfTerms} from './table.ts'
 
 export const commands = {
   'accounting init': does(
@@ -27,29 +27,27 @@ export const commands = {
   ),
   'period list': does(
     async ({config, world}) => listPeriods(config, world, listExportedProfiles(readJobs(config))),
-    ({periods, events, refused}) =>
-      joinLines([
-        refused !== null && `${refused}\n`,
-        renderTable(
-          periods.map(({period, state, closed, last_day_walked_at}) => {
-            const {loans, amount: funded} = closed ?? {}
-            return {period, state, last_day_walked_at, loans, funded}
-          }),
-        ),
-        ...periods.flatMap(({period, batches, not_issued}) => [
-          ...batches.map(({profile, batch_id}) => `${period}: ${profile} batch ${batch_id}`),
-          ...not_issued.map((open) => `${period}: not yet issued: ${renderNotIssued(open)}`),
-        ]),
-        ...events.map(
-          ({period, action, at, who, why}) =>
-            `${at} ${who}: ${action} ${period}${why === null ? '' : `: ${why}`}`,
-        ),
+    ({periods, events, refused}) => [
+      refused !== null && [refused, ''],
+      tableOf(
+        periods.map(({period, state, closed, last_day_walked_at}) => {
+          return {period, state, last_day_walked_at, loans: closed?.loans, funded: figure(closed?.amount)}
+        }),
+      ),
+      periods.map(({period, batches, not_issued}) => [
+        batches.map(({profile, batch_id}) => `${period}: ${profile} batch ${batch_id}`),
+        not_issued.map((open) => `${period}: not yet issued: ${renderNotIssued(open)}`),
       ]),
+      events.map(
+        ({period, action, at, who, why}) =>
+          `${at} ${who}: ${action} ${period}${why === null ? '' : `: ${why}`}`,
+      ),
+    ],
   ),
   'period close': does(
     ({config, options: {why = null}, world}: PeriodCall, month: string) =>
       closePeriod(config, {period: month, why}, world),
-    (closed, _options, width) => renderClosed(closed, width),
+    renderClosed,
   ),
   'period reopen': does(
     ({config, options: {why}, world}: Invocation<{why: string}>, month: string) =>
@@ -73,7 +71,7 @@ export const commands = {
       using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
       return {notes: listNotes(stateDb)}
     },
-    ({notes}) => joinLines(notes.length > 0 ? notes.map(renderNote) : ['Nobody has noted anything.']),
+    ({notes}) => (notes.length > 0 ? notes.map(renderNote) : 'Nobody has noted anything.'),
   ),
   'note add': does(async ({config, options: {text = '', ...named}, world}: NoteCall) => {
     const [about, ...others] = ABOUT.filter((name) => named[name] !== undefined)
@@ -107,15 +105,16 @@ function renderNote({note_no, about, subject, text, at, who, replaces}: Note): s
   return escapeLineEnds(escapeControls(`${words} (${about} ${subject})`))
 }
 
-export function renderClosed(closed: Awaited<ReturnType<typeof closePeriod>>, width?: number): string {
+export function renderClosed(closed: Awaited<ReturnType<typeof closePeriod>>): Text {
   const now = closed.period
   const sayOpen = ({period: then, ...open}: NotIssued) =>
     `Not yet issued of ${then}: ${renderNotIssued(open)}. What became known of ${then} since its closing is now dated after ${now}: to date it in ${now}, reopen ${now}, export ${then}, close ${now} again.`
-  return joinLines([
-    `Closed ${closed.period}: ${quantity(closed.entries, 'entry')}, ${quantity(closed.loans, 'funded loan')}, ${groupThousands(closed.amount)} (release ${closed.release_id}). ${closed.last_day_walked_at === null ? 'No complete walk saw its last day; a later one did.' : `The last walk of its last day began at ${closed.last_day_walked_at}.`}${renderTerms(closed.terms, width)}`,
+  return [
+    `Closed ${closed.period}: ${quantity(closed.entries, 'entry')}, ${quantity(closed.loans, 'funded loan')}, ${groupThousands(closed.amount)} (release ${closed.release_id}). ${closed.last_day_walked_at === null ? 'No complete walk saw its last day; a later one did.' : `The last walk of its last day began at ${closed.last_day_walked_at}.`}`,
+    tableOfTerms(closed.terms),
     warnOfQuarantine(closed.quarantine_waiting),
-    ...closed.not_issued.map(sayOpen),
-  ])
+    closed.not_issued.map(sayOpen),
+  ]
 }
 
 type PeriodCall = Invocation<{why?: string | null; issue?: boolean}>
@@ -136,22 +135,22 @@ export const warnOfUnknown = (batches: readonly string[]) =>
   batches.length > 0 &&
   `Delete what your books imported of ${batches.join(', ')}: what ${batches.length === 1 ? 'it' : 'they'} held is issued again.`
 
-function renderTrueUp({outcome, lost, given_up, profiles}: TrueUpResult): string {
+function renderTrueUp({outcome, lost, given_up, profiles}: TrueUpResult): Text {
   if (outcome === 'unchanged')
-    return joinLines([
+    return [
       'The batches on record and the history agree: there is nothing to bring up to date.',
       warnOfUnknown(given_up),
-    ])
+    ]
   const differences = profiles.flatMap(({profile, differences: own}) =>
     own.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => {
       const account = `${account_code} ${account_name}`
-      return {profile, deal: deal_id, date: entry_date, account, debit, credit}
+      return {profile, deal: deal_id, date: entry_date, account, debit: figure(debit), credit: figure(credit)}
     }),
   )
-  return joinLines([
+  return [
     `The history lacks the sources of: ${lost.length === 0 ? 'no batch that is named' : lost.join(', ')}.`,
-    differences.length > 0 && `\n${renderTable(differences)}\n`,
-    ...profiles.map(({profile, deals, amount, batch}) => {
+    differences.length > 0 && ['', tableOf(differences), ''],
+    profiles.map(({profile, deals, amount, batch}) => {
       const found = `${profile}: ${quantity(deals, 'deal')} booked from what the history lacks`
       const moved = `${groupThousands(amount)} to book`
       return batch
@@ -162,5 +161,5 @@ function renderTrueUp({outcome, lost, given_up, profiles}: TrueUpResult): string
       ? 'The books rest on this history now.'
       : 'Nothing was changed. `loantape period true-up --issue` issues this, and the books then rest on this history.',
     warnOfUnknown(given_up),
-  ])
+  ]
 }

@@ -14,7 +14,7 @@ import {writeFileAtomically} from '../store/files.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
 import {does, type Invocation, type ReleaseOptions, refuseValue, requireAskedRelease} from './command.ts'
 import {writeNew} from './init.ts'
-import {joinLines, renderColumns, renderTable} from './table.ts'
+import {apart, figure, type Text, tableOf} from './table.ts'
 
 export const commands = {
   build: does(({config, options: {compare, knownAt: given, ...asked}, world}: Invocation<Options>) => {
@@ -26,7 +26,7 @@ export const commands = {
       const {testModels} = await import('../build/cases.ts')
       return testModels(config, table, world)
     },
-    (tested, _options, width) => renderTested(tested, width),
+    renderTested,
     ({failed}) => (failed > 0 ? exitCodeOf('check') : 0),
   ),
   diff: does(diff, renderDiff),
@@ -88,11 +88,10 @@ export const commands = {
       const failed = pages.filter(({problems}) => problems.length > 0).length
       return {release_id: release.manifest.release_id, failed, pages}
     },
-    ({failed, pages}) =>
-      [
-        ...pages.flatMap(({problems}) => problems.map((problem) => `✗ ${problem.trimEnd()}`)),
-        `Checked ${quantity(pages.length, 'page')}: ${failed} failed.`,
-      ].join('\n'),
+    ({failed, pages}) => [
+      pages.flatMap(({problems}) => problems.map((problem) => `✗ ${problem.trimEnd()}`)),
+      `Checked ${quantity(pages.length, 'page')}: ${failed} failed.`,
+    ],
     ({failed}) => (failed > 0 ? exitCodeOf('check') : 0),
   ),
 }
@@ -112,27 +111,29 @@ export function renderWarnings({results}: Pick<ReleaseManifest['checks'], 'resul
   })
 }
 
-export function renderBuild(built: BuildResult & Partial<Compared>): string {
+export function renderBuild(built: BuildResult & Partial<Compared>): Text {
   const {outcome, release_id, dir, checks, is_current, is_scratch, models, rebuilt} = built
   const passed = `${quantity(checks.passed, 'check')} passed, ${checks.warned} warned.`
   if (is_scratch)
-    return joinLines([
+    return [
       `Built into the scratch release: ${passed}`,
-      ...renderWarnings(checks),
-      `\n${renderTable(models.map(({name: model, rows, duration_ms: ms}) => ({model, rows, ms})))}\n`,
+      renderWarnings(checks),
+      '',
+      tableOf(models.map(({name: model, rows, duration_ms: ms}) => ({model, rows, ms}))),
+      '',
       `${dir}/portfolio.duckdb, or \`loantape query --release scratch\``,
-    ])
+    ]
   const words = outcome === 'released' ? 'Built' : 'Nothing new:'
   const reused =
     rebuilt == null
       ? 'no earlier build had deals to take over, so no `per:` line was tried'
       : `${(rebuilt * 100).toFixed(1)} % of the deals were rebuilt`
-  return joinLines([
+  return [
     `${words} release ${release_id} (${is_current ? 'current' : 'beside the current one'}): ${passed}`,
-    ...renderWarnings(checks),
+    renderWarnings(checks),
     dir,
     rebuilt !== undefined && `Every table equals that of a whole build, byte by byte: ${reused}.`,
-  ])
+  ]
 }
 
 /** In DuckDB's format, UTC; undefined for an instant still to come, since more may be stored by then. */
@@ -146,21 +147,18 @@ function parseKnownAt(text: string, {clock}: World): string | undefined {
 /** Rows shown of a failed case. */
 const MOST_ROWS = 20
 
-function renderTested({folder, passed, failed, duration_ms, cases}: Tested, width?: number): string {
+function renderTested({folder, passed, failed, duration_ms, cases}: Tested): Text {
   if (cases.length === 0)
     return `No tests in ${folder}. \`loantape init\` lays out an example, docs/analyst-guide.md describes the form.`
   const tables = new Set(cases.map(({table}) => table)).size
   const counts = `${passed} passed${failed > 0 ? `, ${failed} failed` : ''}`
-  return [
-    ...cases.filter((one) => !one.passed).map((one) => renderFailure(one, width)),
+  return apart([
+    ...cases.filter((one) => !one.passed).map(renderFailure),
     `${quantity(cases.length, 'case')} of ${quantity(tables, 'table')}: ${counts}, in ${(duration_ms / 1000).toFixed(1)} s.`,
-  ].join('\n\n')
+  ])
 }
 
-function renderFailure(
-  {table, name, file, line, problem, missing, unexpected}: CaseResult,
-  width?: number,
-): string {
+function renderFailure({table, name, file, line, problem, missing, unexpected}: CaseResult): Text {
   const listRows = (row: string, rows: CaseResult['missing']) =>
     rows.map((values) => [row, ...Object.values(values).map(toText)])
   const rows = [...listRows('missing', missing), ...listRows('unexpected', unexpected)].sort((one, other) =>
@@ -168,12 +166,12 @@ function renderFailure(
   )
   const columns = ['row', ...Object.keys(missing[0] ?? unexpected[0] ?? {})].map((name) => ({name}))
   const more = rows.length - MOST_ROWS
-  return joinLines([
+  return [
     `✗ ${table}: ${name}\n  ${file}:${line}`,
     problem !== null && `\n${problem}`,
-    rows.length > 0 && `\n${renderColumns(columns, rows.slice(0, MOST_ROWS), width)}`,
+    rows.length > 0 && ['', {columns, rows: rows.slice(0, MOST_ROWS)}],
     more > 0 && `${groupThousands(more)} more; --json has all.`,
-  ])
+  ]
 }
 
 /** Quotes an empty text, and one with blanks at its ends. */
@@ -206,14 +204,14 @@ async function diff(call: Invocation<DiffOptions>, first?: string, second?: stri
   return {...named, changes: await compareSchemas(await readPublished(left), await readPublished(right))}
 }
 
-function renderDiff(found: Awaited<ReturnType<typeof diff>>, {limit}: DiffOptions, width?: number): string {
+function renderDiff(found: Awaited<ReturnType<typeof diff>>, {limit}: DiffOptions): Text {
   const {before, after} = found
   const [from, to] = [before, after].map(({release_id, as_of}) => `${release_id} (as of ${as_of})`)
   const heading = from === to ? `${to}, compared with itself` : `From ${from} to ${to}`
   if ('changes' in found) {
     if (found.changes.length === 0) return `${heading}: the same tables and columns.`
     const rows = found.changes.map(({is_breaking: breaks, ...one}) => ({...one, breaks: breaks ? 'yes' : ''}))
-    return `${heading}:\n\n${renderTable(rows, width)}`
+    return apart([`${heading}:`, tableOf(rows)])
   }
   const {totals} = found
   if (totals.length === 0) return `${heading}: no total moved.`
@@ -222,15 +220,14 @@ function renderDiff(found: Awaited<ReturnType<typeof diff>>, {limit}: DiffOption
     [total.replace('funded_', ''), before, after, ...parts.map((part) => part.deal_id)].join()
   const funded = new Set(totals.filter(({total}) => total.startsWith('funded')).map(sumOf))
   const shown = totals.filter((total) => total.status === null || !funded.has(sumOf(total)))
-  const figureOf = (text: string) => (text.includes('.') ? text : Number(text))
   const rows = shown.map(({before: then, after: now, movement, parts, ...total}) => {
-    const moved = {before: figureOf(then), after: figureOf(now), movement: signed(movement)}
+    const moved = {before: figure(then), after: figure(now), movement: signed(movement)}
     return {total: titleOf(total), ...moved, deals_that_moved_it: parts.length}
   })
-  const lists = shown.flatMap((total) => renderParts(total, shown, {limit, width}))
+  const lists = shown.flatMap((total) => renderParts(total, shown, limit))
   const isCut = shown.some(({parts}) => parts.length > limit)
   const more = isCut ? ['--limit shows more deals of each, --json all.'] : []
-  return [`${heading}:`, renderTable(rows, width), ...lists, ...more].join('\n\n')
+  return apart([`${heading}:`, tableOf(rows), ...lists, ...more])
 }
 
 const titleOf = ({total, status}: Pick<TotalMovement, 'total' | 'status'>) =>
@@ -240,8 +237,8 @@ const titleOf = ({total, status}: Pick<TotalMovement, 'total' | 'status'>) =>
 function renderParts(
   {parts: all, ...of}: TotalMovement,
   others: readonly TotalMovement[],
-  {limit, width}: {limit: number; width: number | undefined},
-) {
+  limit: number,
+): Text[] {
   const amount = others.find(
     ({total, status}) => total === of.total.replace('deals', 'amount') && status === of.status,
   )
@@ -253,15 +250,17 @@ function renderParts(
     return {deal: part.deal_id, moved_by: describeChange(part), movement: signed(part.movement)}
   })
   if (rest.length > 0) rows.push({deal: `${rest.length} more`, moved_by: '', movement: signed(addUp(rest))})
-  return [`${titleOf(of)}\n${renderTable(rows, width)}`]
+  return [[titleOf(of), tableOf(rows)]]
 }
 
-const signed = (amount: string) => (amount.startsWith('-') ? '' : '+') + groupThousands(amount)
+const signed = (amount: string) => figure(amount.startsWith('-') ? amount : `+${amount}`)
 
 function describeChange({change, before, after, is_corrected}: MovementPart): string {
   const isThere = change !== 'appeared' && change !== 'left' && before && after
-  const words = isThere ? `${change.replace('_', ' ')} ${before[change]} → ${after[change]}` : change
-  const said = change === 'loan_amount' ? groupThousands(words) : words
+  const toWords = (value: unknown) => (change === 'loan_amount' ? groupThousands(String(value)) : value)
+  const said = isThere
+    ? `${change.replace('_', ' ')} ${toWords(before[change])} → ${toWords(after[change])}`
+    : change
   return is_corrected ? `${said}, corrected later` : said
 }
 

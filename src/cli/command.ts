@@ -5,6 +5,7 @@ import type {World} from '../core/types.ts'
 import {dataFolderAt, requireStores} from '../store/data-folder.ts'
 import type {Release} from '../store/release.ts'
 import type {Cli, CommonOptions} from './context.ts'
+import type {Text} from './table.ts'
 
 /** `config` and `world` are created on first use. */
 export interface Invocation<Options = object> {
@@ -36,7 +37,7 @@ export function parseWords<Word extends string>(text: string, flags: string, kno
 /** Prints the result with `render`, or as JSON; without `render` nothing is printed. */
 export function does<Options extends object, Args extends unknown[], T>(
   work: (call: Invocation<Options>, ...args: Args) => T | Promise<T>,
-  render?: (value: T, options: Options, width: number | undefined) => string,
+  render?: (value: T, options: Options) => Text,
   exitCodeOf: (value: T) => number = () => 0,
 ) {
   return async (
@@ -68,7 +69,7 @@ export function does<Options extends object, Args extends unknown[], T>(
     }
     const value: T = await Reflect.apply(work, undefined, [call, ...command.processedArgs])
     cli.exitCode = exitCodeOf(value)
-    if (render) cli.printResult(options, value, (result) => render(result, options, cli.width))
+    if (render) cli.printResult(options, value, (result) => render(result, options))
   }
 }
 

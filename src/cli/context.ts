@@ -5,7 +5,7 @@ import {createLog, type Log} from '../core/log.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import type {Fixed} from '../core/settings.ts'
 import {countOf, type Progress, type RunStep, type World} from '../core/types.ts'
-import {escapeControls} from './table.ts'
+import {escapeControls, layOut, type Text} from './table.ts'
 
 /** Without new progress, a step is shown again this often, with its new duration. */
 const SHOWN_EVERY_MS = 500
@@ -128,11 +128,12 @@ export function createCli(surroundings: Surroundings) {
     stderr.write(text)
   }
   const printJson = (value: unknown) => print(JSON.stringify(value))
+  // A terminal that does not know its size has 0 columns.
+  const printText = (text: Text) =>
+    print(escapeControls(layOut(text, stdout.columns || Number.POSITIVE_INFINITY)))
   return {
     /** The exit code if no error is thrown; set by commands that find something wrong. */
     exitCode: 0,
-    /** In columns; undefined if stdout is not a terminal. */
-    width: stdout.columns,
     complain(text: string): void {
       progress?.end()
       stderr.write(`${escapeControls(text)}\n`)
@@ -175,9 +176,10 @@ export function createCli(surroundings: Surroundings) {
     /** Unchanged into a file or pipe; on a terminal with control characters escaped, which keeps JSON valid. */
     print,
     printJson,
-    printResult<T>(options: CommonOptions, value: T, render: (value: T) => string): void {
+    printText,
+    printResult<T>(options: CommonOptions, value: T, render: (value: T) => Text): void {
       if (options.json) printJson(value)
-      else print(escapeControls(render(value)))
+      else printText(render(value))
     },
   }
 }

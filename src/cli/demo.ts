@@ -25,7 +25,7 @@ import {dollars, percent, ratio} from '../web/figures.ts'
 import {does, type Invocation} from './command.ts'
 import {readConfig} from './read-config.ts'
 import {renderSteps} from './run.ts'
-import {renderTable} from './table.ts'
+import {figure, type Text, tableOf} from './table.ts'
 
 export const commands = {
   demo: does(async ({cli, options: given}: Invocation<DemoOptions>) => {
@@ -36,7 +36,7 @@ export const commands = {
     const folder = dataFolderAt(config.dataDir)
     using _claim = claimDemoFolder(folder)
     const result = await runDemo(config, options, world, (words) => {
-      if (!options.json) cli.print(words)
+      if (!options.json) cli.printText(words)
     })
     cli.printResult(options, result, () => renderDemo(result, options.data))
   }),
@@ -100,7 +100,7 @@ async function runDemo(
   config: Config,
   {deals, days: count, seed}: DemoOptions,
   world: World,
-  say: (words: string) => void,
+  say: (words: Text) => void,
 ) {
   const today = businessDateOf(world.clock.now(), config)
   const days = Array.from({length: count}, (_, index) => addDays(today, index + 1 - count))
@@ -159,7 +159,7 @@ async function runDemo(
     const {steps} = await runJob(demoConfig, {job: nightly}, worldAt(evening))
     const {release_id = null, changes = NO_CHANGES} = steps.find((step) => step.do === 'sync')?.result ?? {}
     nights.push({day, release_id, changes, webhooks})
-    say(`Night of ${day}:\n${renderSteps(steps).replace(/^/gm, '  ')}`)
+    say([`Night of ${day}:`, {indented: renderSteps(steps)}])
   }
   await using db = await openRelease(requireRelease(folder))
   const ofStatus = "from mart.portfolio_breakdown where dimension = 'status' order by sort_order, bucket"
@@ -269,26 +269,25 @@ function describeRunning(root: string, pid: string): LoantapeError {
 function renderDemo(
   {summary, by_status, release_dir}: Awaited<ReturnType<typeof runDemo>>,
   dataDir: string,
-): string {
+): Text {
   const quoted = /^[\w./-]+$/.test(dataDir) ? dataDir : `'${dataDir.replaceAll("'", "'\\''")}'`
   const query = `npx loantape query --data ${quoted}`
   const local = relative('.', release_dir)
   const parts = (['open', 'funded', 'ended'] as const).map((part) => ({
     part,
     deals: summary[`${part}_deals`],
-    amount: dollars(summary[`${part}_amount`]),
-    'loan-to-value': part === 'ended' ? null : ratio(summary[`${part}_wa_ltv`]),
+    amount: figure(dollars(summary[`${part}_amount`])),
+    'loan-to-value': part === 'ended' ? null : figure(ratio(summary[`${part}_wa_ltv`])),
   }))
   const statuses = by_status.map(({bucket: status, deals, amount, share_pct}) => {
-    return {status, deals, amount: dollars(amount), share: percent(share_pct)}
+    return {status, deals, amount: figure(dollars(amount)), share: figure(percent(share_pct))}
   })
   return [
-    `\n${renderTable(parts)}`,
-    `\n${renderTable(statuses)}`,
+    ...['', tableOf(parts), '', tableOf(statuses)],
     `\nRelease: ${local.startsWith('..') ? release_dir : local}/portfolio.duckdb, and each table as Parquet beside it`,
     '\nThree things to try next:',
     `  ${query} "select bucket, open_deals, open_amount, funded_amount from mart.portfolio_breakdown where dimension = 'state' order by open_amount desc limit 10"`,
     `  ${query} "select deal_id, loan_amount from mart.document_coverage where status = 'underwriting' and not has_appraisal"`,
     `  npx loantape serve --data ${quoted}    which shows it all at http://127.0.0.1:8321`,
-  ].join('\n')
+  ]
 }

@@ -51,7 +51,7 @@ import {findKnownFields, listKnownFields, readMappedFields} from '../sync/mapped
 import {readRateFeeds} from '../sync/rates.ts'
 import {renderNotIssued} from './books.ts'
 import {does, type Invocation} from './command.ts'
-import {renderTable} from './table.ts'
+import {tableOf} from './table.ts'
 
 export const commands = {
   doctor: does(
@@ -62,12 +62,10 @@ export const commands = {
       const tried = options.try && canTry ? await readFirstDeal(config, world) : undefined
       return {healthy, findings, ...(tried && {tried})}
     },
-    ({findings, tried}, _options, width) =>
-      [
-        renderFindings(findings),
-        ...(tried ? ['', 'The first deal of the list:', renderTable(tried.fields, width)] : []),
-        ...(tried?.problems ?? []),
-      ].join('\n'),
+    ({findings, tried}) => [
+      renderFindings(findings),
+      tried && ['', 'The first deal of the list:', tableOf(tried.fields), tried.problems],
+    ],
     ({healthy}) => (healthy ? 0 : 1),
   ),
   'upgrade-check': does(
@@ -81,7 +79,7 @@ export const commands = {
 }
 
 const renderFindings = (findings: Awaited<ReturnType<typeof examine>>) =>
-  findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n')
+  findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`)
 
 async function examine(examinations: Examinations, config: Config, world: World) {
   const folder = dataFolderAt(config.dataDir)

@@ -11,10 +11,10 @@ import {PROFILE_NAMES, TABLE_PROFILE_NAMES} from '../export/table-files.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
 import {deliverBatches, type ExportRequest, exportRelease, previewExport, redeliverBatch} from '../outputs.ts'
 import {does, type Invocation} from './command.ts'
-import {renderTable, renderTerms} from './table.ts'
+import {figure, type Text, tableOf, tableOfTerms} from './table.ts'
 
 export const commands = {
-  export: does(exportFiles, (exported, _options, width) => renderExported(exported, width)),
+  export: does(exportFiles, renderExported),
   ...Object.fromEntries(
     PUBLISH_TARGETS.map((to) => [
       `publish ${to}`,
@@ -99,25 +99,24 @@ function usageError(words: string): LoantapeError {
   return newError('USAGE', `Command line: ${words}.`)
 }
 
-export function renderExported({batches = [], deliveries = [], previews = []}: Exported, width?: number) {
-  const lines = [...batches.map((batch) => renderBatch(batch, width)), ...deliveries.map(renderDelivery)]
-  return [...lines, ...previews.map((preview) => renderPreview(preview, width))].join('\n')
+export function renderExported({batches = [], deliveries = [], previews = []}: Exported): Text {
+  return [batches.map(renderBatch), deliveries.map(renderDelivery), previews.map(renderPreview)]
 }
 
-function renderPreview({batch, accounts, files}: JournalPreview, width?: number): string {
+function renderPreview({batch, accounts, files}: JournalPreview): Text {
   const {profile, period, batch_id, outcome} = batch
-  if (outcome !== 'written') return renderBatch(batch, width)
-  const table = renderTable(
-    accounts.map(({account_code: account, account_name: name, ...sums}) => ({account, name, ...sums})),
-    width,
-  )
+  if (outcome !== 'written') return renderBatch(batch)
+  const rows = accounts.map(({account_code: account, account_name: name, lines, debit, credit}) => {
+    return {account, name, lines, debit: figure(debit), credit: figure(credit)}
+  })
   return [
-    `${profile}: would issue batch ${batch_id} of ${period}, nothing was issued${renderTerms(batch.terms, width)}`,
+    `${profile}: would issue batch ${batch_id} of ${period}, nothing was issued`,
+    tableOfTerms(batch.terms),
     '',
-    table,
+    tableOf(rows),
     '',
-    ...files.map(({name, head}) => `${name} begins:\n${head}`),
-  ].join('\n')
+    files.map(({name, head}) => `${name} begins:\n${head}`),
+  ]
 }
 
 function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResult): string {
@@ -125,21 +124,22 @@ function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResu
   return `${target}: ${words} of ${profile}/${batch_id}`
 }
 
-function renderBatch(batch: BatchResult, width?: number): string {
+function renderBatch(batch: BatchResult): Text {
   const {profile, period, batch_id, outcome, because, files, rows, dir, terms, renamed = []} = batch
   const names = renamed.map(
     ({account_code: code, account_name: now, before}) =>
-      `\n  account ${code} is '${now}' now, '${before}' before: right if renamed in ${profile}; if the name was wrong, give the account another code, too`,
+      `  account ${code} is '${now}' now, '${before}' before: right if renamed in ${profile}; if the name was wrong, give the account another code, too`,
   )
   if (outcome === 'left')
     return `${profile}: what is new from ${period} on is not issued; the next export makes up for it. ${because?.message}`
-  const notes = `${names.join('')}${renderTerms(terms, width)}`
-  if (outcome === 'empty') return `${profile}: nothing to book in ${period}${notes}`
+  const notes = [names, tableOfTerms(terms)]
+  if (outcome === 'empty') return [`${profile}: nothing to book in ${period}`, notes]
   const words = {
     written: 'written',
     unchanged: period === undefined ? 'there already, byte for byte' : 'issued before, nothing new since',
   }[outcome]
-  return `${profile}: batch ${batch_id}, ${quantity(files, 'file')}, ${quantity(rows, 'row')} ${words}${dir && `\n  ${dir}`}${notes}`
+  const head = `${profile}: batch ${batch_id}, ${quantity(files, 'file')}, ${quantity(rows, 'row')} ${words}`
+  return [head, dir !== '' && `  ${dir}`, notes]
 }
 
 export function renderPublished({outcome, release_id, server, tables, rows, loaded}: PublishResult): string {

@@ -3,7 +3,7 @@ import {maskConfig} from '../core/config.ts'
 import {CATALOGUE, EXIT_CODES, exitCodeOf, newError} from '../core/errors.ts'
 import {findNearest} from '../core/text.ts'
 import {does, refuseValue} from './command.ts'
-import {renderTable} from './table.ts'
+import {tableOf} from './table.ts'
 
 export const commands = {
   explain: does(
@@ -14,7 +14,7 @@ export const commands = {
     const {listSettings} = await import('./read-config.ts')
     const {env, layers} = listSettings(cli, options)
     cli.printResult(options, maskConfig(config), (settings) =>
-      renderTable(
+      tableOf(
         Object.entries(settings).map(([setting, value]) => {
           const given = [setting, `${setting}_FILE`, `${setting}_COMMAND`].find((name) => env[name])
           const [from = ''] = layers.findLast(([, layer]) => given && layer[given] !== undefined) ?? []

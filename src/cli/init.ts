@@ -46,15 +46,14 @@ export const commands = {
       }
       return {folder, files: files.map(({name}) => name).sort()}
     },
-    ({folder, files}) =>
-      [
-        `Laid out ${folder}:`,
-        ...files.map((name) => `  ${name}`),
-        'In that folder, next:',
-        '  loantape doctor       whether everything is in place; base URL and key are set in .env',
-        '  loantape test         the example of a table of your own, sql/risk/watch_list.sql',
-        '  loantape run nightly  the first sync and its files, in data/',
-      ].join('\n'),
+    ({folder, files}) => [
+      `Laid out ${folder}:`,
+      {indented: files},
+      'In that folder, next:',
+      '  loantape doctor       whether everything is in place; base URL and key are set in .env',
+      '  loantape test         the example of a table of your own, sql/risk/watch_list.sql',
+      '  loantape run nightly  the first sync and its files, in data/',
+    ],
   ),
 }
 

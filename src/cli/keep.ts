@@ -10,7 +10,7 @@ import {dataFolderAt, requireStores} from '../store/data-folder.ts'
 import {type RebuildResult, rebuildWarehouse} from '../sync/rebuild.ts'
 import {warnOfUnknown} from './books.ts'
 import {does, type Invocation} from './command.ts'
-import {joinLines} from './table.ts'
+import type {Text} from './table.ts'
 
 export const commands = {
   verify: does(
@@ -31,12 +31,12 @@ export const commands = {
       if ('from' in found)
         return `${quantity(found.files, 'file')} of ${found.from} ${found.files === 1 ? 'is as it was' : 'are as they were'} written.\n${sayAuthentic(found)}`
       const {rebuilt, books, ...verified} = found
-      return joinLines([
+      return [
         renderVerified(verified),
         rebuilt && renderRebuilt(rebuilt),
         books?.length === 0 && 'The books match the acts on the tapes.',
-        ...(books ?? []).map((table) => `state.sqlite: ${table} differs from the acts on the tapes.`),
-      ])
+        books?.map((table) => `state.sqlite: ${table} differs from the acts on the tapes.`),
+      ]
     },
     (found) => {
       if ('from' in found) return 0
@@ -53,13 +53,12 @@ export const commands = {
   ),
   'tape go-on': does(
     ({config, options, world}: Invocation<{why: string}>) => goOn(config, options.why, world),
-    ({problems, given_up}) =>
-      joinLines([
-        'Recorded on a tape, with the reason:',
-        ...problems.map((problem) => `  ${problem}`),
-        `Units and batches given up: ${groupThousands(given_up.length)}. \`loantape period true-up\` shows by how much books and history differ.`,
-        warnOfUnknown(given_up.filter((what) => what.includes('/'))),
-      ]),
+    ({problems, given_up}) => [
+      'Recorded on a tape, with the reason:',
+      {indented: problems},
+      `Units and batches given up: ${groupThousands(given_up.length)}. \`loantape period true-up\` shows by how much books and history differ.`,
+      warnOfUnknown(given_up.filter((what) => what.includes('/'))),
+    ],
   ),
   backup: does(async ({config, options, world}: Invocation<{deliver?: string[]}>, dir: string) => {
     const send = createBackupSender(config, options.deliver ?? [], world)
@@ -69,15 +68,14 @@ export const commands = {
   restore: does(
     ({config, options}: Invocation<{trust?: boolean}>, backup: string) =>
       restoreBackup(config, backup, {isTrusted: options.trust ?? false}),
-    (restored) =>
-      joinLines([
-        `Brought back ${quantity(restored.files, 'file')} of ${restored.from}.`,
-        sayAuthentic(restored),
-        'The next sync reads what has changed since.',
-        ...restored.last_batches.map((batch) => `Last journal batch in it: ${batch}.`),
-        restored.last_batches.length > 0 &&
-          'If your books have later ones, delete their imports there: what they held is issued again.',
-      ]),
+    (restored) => [
+      `Brought back ${quantity(restored.files, 'file')} of ${restored.from}.`,
+      sayAuthentic(restored),
+      'The next sync reads what has changed since.',
+      restored.last_batches.map((batch) => `Last journal batch in it: ${batch}.`),
+      restored.last_batches.length > 0 &&
+        'If your books have later ones, delete their imports there: what they held is issued again.',
+    ],
   ),
   rebuild: does(({config, options, world}: Invocation<{apply?: boolean; without?: string; why?: string}>) => {
     const {apply: isApplied = false, without: walk, why} = options
@@ -96,9 +94,9 @@ export const commands = {
   ),
 }
 
-function renderVerified(found: VerifyResult): string {
+function renderVerified(found: VerifyResult): Text {
   const {tapes, closed, removed, given_up, problems} = found
-  return joinLines([
+  return [
     tapes === 0
       ? 'There are no tapes yet.'
       : `${quantity(tapes, 'tape')} on record since ${found.since}, ${quantity(found.lines, 'line')} read.`,
@@ -109,53 +107,51 @@ function renderVerified(found: VerifyResult): string {
     given_up > 0 &&
       `${quantity(given_up, 'tape')} ${given_up === 1 ? 'was' : 'were'} given up by \`loantape tape go-on\`.`,
     `${quantity(found.walks, 'applied walk')} ${found.walks === 1 ? 'adds' : 'add'} up; ${quantity(found.release_tables, 'table')} of the current release and ${quantity(found.batch_files, 'file')} of batches were compared.`,
-    ...problems.map(({path, problem, next}) => `${path}: ${problem}${next === undefined ? '.' : ` ${next}`}`),
+    problems.map(({path, problem, next}) => `${path}: ${problem}${next === undefined ? '.' : ` ${next}`}`),
     problems.some(({next}) => next === undefined) &&
       'History, releases and books are as before. Bring these files back from a backup.',
-  ])
+  ]
 }
 
-export function renderBackup(made: SentBackup): string {
+export function renderBackup(made: SentBackup): Text {
   const {dir, files, bytes, tape_key, authenticated, deliveries} = made
-  return joinLines([
+  return [
     `Backed up ${quantity(files, 'file')}, ${(bytes / 1e6).toFixed(1)} MB: ${dir}`,
     tape_key && `The key of tapes, ${tape_key}, is not among them: keep a copy of it elsewhere.`,
     !authenticated &&
       'Its manifest carries no MAC, because the key of tapes is not at hand: nobody will be able to tell whether it was changed.',
-    ...deliveries.map(
-      ({target, folder, sent}) => `${target}: took ${quantity(sent, 'file')} below ${folder}`,
-    ),
-  ])
+    deliveries.map(({target, folder, sent}) => `${target}: took ${quantity(sent, 'file')} below ${folder}`),
+  ]
 }
 
-function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildResult): string {
+function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildResult): Text {
   const from = since === null ? '' : `, settled since ${since}`
-  return joinLines([
+  return [
     `${quantity(units, 'unit')} on tapes${from}.`,
     outcome === 'equal' && 'The warehouse matches them.',
     differences === null && 'The present warehouse cannot be read; nothing was compared.',
-    ...(differences ?? []).map(
+    differences?.map(
       ({table, only_now, only_rebuilt}) =>
         `raw.${table}: ${quantity(only_now, 'row')} only now, ${groupThousands(only_rebuilt)} only in the new one`,
     ),
     outcome === 'different' && '`--apply` puts the new one in its place.',
     outcome === 'rebuilt' && 'The new warehouse is in place.',
-    ...set_aside.map((file) => `Set aside: ${file}`),
-  ])
+    set_aside.map((file) => `Set aside: ${file}`),
+  ]
 }
 
-export function renderPruned({outcome, quarantined, unsaved, ...removed}: PruneResult): string {
-  const lines = joinLines([
-    ...removed.releases.map((id) => `  release ${id}`),
-    ...removed.batches.map((batch) => `  batch ${batch}`),
-    ...removed.tapes.map((path) => `  tape ${path}`),
-    ...removed.replaced.map((name) => `  ${name}`),
-    quarantined > 0 && `  the content of ${quantity(quarantined, 'quarantined record')}`,
-  ])
-  return joinLines([
-    lines === ''
+export function renderPruned({outcome, quarantined, unsaved, ...removed}: PruneResult): Text {
+  const listed = [
+    ...removed.releases.map((id) => `release ${id}`),
+    ...removed.batches.map((batch) => `batch ${batch}`),
+    ...removed.tapes.map((path) => `tape ${path}`),
+    ...removed.replaced,
+    ...(quarantined > 0 ? [`the content of ${quantity(quarantined, 'quarantined record')}`] : []),
+  ]
+  return [
+    listed.length === 0
       ? 'Nothing to remove.'
-      : `${outcome === 'dry_run' ? 'Would be removed:' : 'Removed:'}\n${lines}`,
+      : [outcome === 'dry_run' ? 'Would be removed:' : 'Removed:', {indented: listed}],
     unsaved > 0 && `Kept until a backup is made: ${quantity(unsaved, 'older tape')}.`,
-  ])
+  ]
 }

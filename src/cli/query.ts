@@ -10,7 +10,7 @@ import {findReleaseDamage, openForQuestions} from '../store/release.ts'
 import {readTables, type TableColumn} from '../store/sql.ts'
 import {does, type Invocation, type ReleaseOptions, requireAskedRelease} from './command.ts'
 import type {Cli} from './context.ts'
-import {renderColumns} from './table.ts'
+import type {Text} from './table.ts'
 
 export const commands = {
   query: does(async (call: Invocation<QueryOptions>, given: string | undefined) => {
@@ -28,7 +28,9 @@ export const commands = {
           cause,
         }),
     )
-    cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
+    const format = options.json ? 'json' : options.format
+    if (format === 'table') cli.printText(renderResult(result))
+    else cli.print(format === 'csv' ? toCsv(result) : toJson(result))
   }),
   sql: does(async (call: Invocation<ReleaseOptions>) => {
     const {cli, config} = call
@@ -98,31 +100,27 @@ function hintQuotes(sql: string, refusal: string): string {
 const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|DECIMAL)/
 const counted = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT)/
 
-function renderResult(
-  {columns, rows}: Awaited<ReturnType<typeof runQuery>>,
-  format: QueryOptions['format'],
-  width: number | undefined,
-): string {
-  const texts = () => rows.map((row) => row.map((value) => renderCell(value) ?? ''))
-  if (format === 'csv')
-    return stringify([columns.map(({name}) => name), ...rows.map((row) => row.map(renderCell))], {
-      quoted_empty: columns.length === 1,
-      // An empty text is `""`, as in exports; a null is empty.
-      cast: {string: (value) => ({value, quoted_empty: true})},
-    })
-  if (format === 'json') {
-    const objects = rows.map((row) =>
-      Object.fromEntries(columns.map(({name, type}, index) => [name, toJson(row[index], type)])),
-    )
-    return JSON.stringify({rows: objects})
-  }
+type Result = Awaited<ReturnType<typeof runQuery>>
+
+function renderResult({columns, rows}: Result): Text {
+  const texts = rows.map((row) => row.map((value) => renderCell(value) ?? ''))
   // EXPLAIN returns a drawing.
-  if (columns[0]?.name === 'explain_key') return texts().flat().join('\n')
-  return renderColumns(
-    columns.map(({name, type}) => ({name, isFigure: numeric.test(type)})),
-    texts(),
-    width,
+  if (columns[0]?.name === 'explain_key') return texts.flat()
+  return {columns: columns.map(({name, type}) => ({name, isFigure: numeric.test(type)})), rows: texts}
+}
+
+const toCsv = ({columns, rows}: Result): string =>
+  stringify([columns.map(({name}) => name), ...rows.map((row) => row.map(renderCell))], {
+    quoted_empty: columns.length === 1,
+    // An empty text is `""`, as in exports; a null is empty.
+    cast: {string: (value) => ({value, quoted_empty: true})},
+  })
+
+function toJson({columns, rows}: Result): string {
+  const objects = rows.map((row) =>
+    Object.fromEntries(columns.map(({name, type}, index) => [name, toJsonValue(row[index], type)])),
   )
+  return JSON.stringify({rows: objects})
 }
 
 function renderCell(value: unknown): string | null {
@@ -131,7 +129,7 @@ function renderCell(value: unknown): string | null {
 }
 
 /** Decimals stay text, which is exact. */
-function toJson(value: unknown, type: string): unknown {
+function toJsonValue(value: unknown, type: string): unknown {
   const count = counted.test(type) && typeof value === 'string' ? Number(value) : Number.NaN
   return Number.isSafeInteger(count) ? count : value
 }
@@ -179,7 +177,7 @@ async function runShell(db: Database, historyFile: string, cli: Cli): Promise<vo
     if (isComplete(typed)) {
       isRunning = true
       await runQuery(connection, typed).then(
-        (result) => cli.print(renderResult(result, 'table', cli.width)),
+        (result) => cli.printText(renderResult(result)),
         (error: unknown) => cli.complain(explainError(error).problem.trimEnd()),
       )
       isRunning = false

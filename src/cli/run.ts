@@ -11,6 +11,7 @@ import {does, type Invocation} from './command.ts'
 import {renderExported, renderPublished} from './export.ts'
 import {renderBackup, renderPruned} from './keep.ts'
 import {renderEvents, renderSync} from './sync.ts'
+import {apart, type Text} from './table.ts'
 
 export const commands = {
   run: does(
@@ -28,15 +29,15 @@ export const commands = {
     async ({config, world}) => ({
       jobs: readJobs(config).map((job) => describeJob(job, world.clock.now())),
     }),
-    ({jobs}) => jobs.map(renderJob).join('\n\n'),
+    ({jobs}) => apart(jobs.map(renderJob)),
   ),
 }
 
 type StepResult = Awaited<ReturnType<typeof performJob>>['steps'][number]
 
-export const renderSteps = (steps: readonly StepResult[]) => steps.map(renderStep).join('\n')
+export const renderSteps = (steps: readonly StepResult[]): Text => steps.map(renderStep)
 
-function renderStep(step: StepResult): string {
+function renderStep(step: StepResult): Text {
   if (step.do === 'sync') return renderSync(step.result)
   if (step.do === 'apply_events') return renderEvents(step.result)
   if (step.do === 'backup') return renderBackup(step.result)
@@ -48,8 +49,7 @@ function renderStep(step: StepResult): string {
   }
   if (step.do === 'close_period') {
     const {result, issued} = step
-    if (result.outcome === 'closed')
-      return [renderExported({batches: issued}), renderClosed(result)].filter(Boolean).join('\n')
+    if (result.outcome === 'closed') return [renderExported({batches: issued}), renderClosed(result)]
     return `Period ${result.period}: ${result.outcome === 'not_due' ? 'not due today' : 'closed already'}.`
   }
   if (step.do === 'build') return renderBuild(step.result)
@@ -68,13 +68,12 @@ function renderStep(step: StepResult): string {
   return renderExported({batches: step.result, ...(step.deliveries && {deliveries: step.deliveries})})
 }
 
-function renderRates({feeds}: RatesResult): string {
+function renderRates({feeds}: RatesResult): Text {
   if (feeds.length === 0) return 'Rates: no feeds in LOANTAPE_RATES_FILE; nothing was read.'
-  const lines = feeds.map(({feed, outcome, rows, appended, known, empty, rejected, problems}) => {
+  return feeds.map(({feed, outcome, rows, appended, known, empty, rejected, problems}) => {
     const counts = `${quantity(rows, 'row')}, ${appended} new, ${known} known, ${empty} without a value, ${rejected} rejected`
     return [`Rates of ${feed}: ${outcome === 'read' ? counts : 'not read'}.`, ...problems].join('\n  ')
   })
-  return lines.join('\n')
 }
 
 function describeJob(job: Job, now: number) {
@@ -95,13 +94,13 @@ function describeJob(job: Job, now: number) {
   }
 }
 
-function renderJob(job: ReturnType<typeof describeJob>): string {
+function renderJob(job: ReturnType<typeof describeJob>): Text {
   if (job.fault !== null) return `${job.name}: never due. ${job.fault}`
   return [
     `${job.name}: ${job.schedule} (${job.time_zone}), catch up ${job.catch_up}, grace ${job.grace_minutes} minutes, ended after ${job.timeout_minutes}`,
     `  steps: ${job.steps.join(', ')}`,
     job.enabled
-      ? job.next_slots.map(({local, utc}) => `  next: ${local}, ${utc}`).join('\n')
+      ? job.next_slots.map(({local, utc}) => `  next: ${local}, ${utc}`)
       : `  not enabled: never due; \`loantape run ${job.name}\` runs it once.`,
-  ].join('\n')
+  ]
 }

@@ -15,7 +15,7 @@ import {readRow, readState, type SourceRow, sortSources, startFleetWeb} from '..
 import {does, type Invocation} from './command.ts'
 import type {Cli} from './context.ts'
 import {listSources, readConfig, requireSourceFolder} from './read-config.ts'
-import {joinLines, renderTable} from './table.ts'
+import {figure, type Text, tableOf} from './table.ts'
 
 export const commands = {
   serve: does(async ({config: given, options, world}: Invocation<{web: boolean}>) => {
@@ -78,7 +78,7 @@ export const commands = {
       )
       return {healthy: sources.every((row) => row.healthy), sources}
     },
-    ({sources}, _options, width) => renderRows(sources, width),
+    ({sources}) => renderRows(sources),
     ({healthy}) => (healthy ? 0 : 1),
   ),
   'fleet run': does(
@@ -105,7 +105,7 @@ export const commands = {
       const names = requireSources(fleetDir, options.source)
       return {runs: await Promise.all(names.map((name) => inTurn(() => runOne(name))))}
     },
-    ({runs}) => runs.map(({source, exit_code, words}) => `${source}: exit ${exit_code}. ${words}`).join('\n'),
+    ({runs}) => runs.map(({source, exit_code, words}) => `${source}: exit ${exit_code}. ${words}`),
     ({runs}) => {
       // Codes other than ours are crashes of Node: 13, 134.
       const codes = runs.map(({exit_code: code}) => (code in EXIT_CODES ? code : 1))
@@ -181,7 +181,7 @@ function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Sour
   }
 }
 
-function renderRows(rows: readonly SourceRow[], width?: number): string {
+function renderRows(rows: readonly SourceRow[]): Text {
   const sorted = sortSources(rows)
   const lines = sorted.map((row) => {
     const {source, state, error, last_success, release, running, alarms, next_slot: next} = row
@@ -191,14 +191,14 @@ function renderRows(rows: readonly SourceRow[], width?: number): string {
       last_success: last_success && `${last_success.age_hours} h ago`,
       as_of: release?.as_of,
       deals: release?.deals,
-      amount: release?.amount,
+      amount: figure(release?.amount),
       running,
       wrong: error?.code ?? alarms.map(({name, state}) => `${name}: ${state}`).join(', '),
       next_slot: next && `${next.job} ${next.slot}`,
     }
   })
-  return joinLines([
-    renderTable(lines, width),
-    ...sorted.map(({source, error}) => error && `\n${source}: ${error.message} [${error.code}]`),
-  ])
+  return [
+    tableOf(lines),
+    sorted.map(({source, error}) => error && `\n${source}: ${error.message} [${error.code}]`),
+  ]
 }

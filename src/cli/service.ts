@@ -8,7 +8,7 @@ import {createApiKey, listApiKeys, revokeApiKey, SCOPES} from '../service/access
 import {linkPortfolio, seedPortfolio} from '../service/portfolio.ts'
 import {openServiceDatabase, type ServiceDatabase} from '../service/service-database.ts'
 import {does, type Invocation, parseWords} from './command.ts'
-import {renderTable} from './table.ts'
+import {tableOf} from './table.ts'
 
 export const commands = {
   service: does(async ({cli, config, options, world}: Invocation<ServiceOptions>) => {
@@ -54,9 +54,9 @@ export const commands = {
       using database = openKeys(options)
       return {keys: listApiKeys(database)}
     },
-    (result) =>
-      renderTable(
-        result.keys.map(({id, name, prefix, scopes, revoked_at}) => {
+    ({keys}) =>
+      tableOf(
+        keys.map(({id, name, prefix, scopes, revoked_at}) => {
           return {id, name, begins_with: prefix, scopes: scopes.join(','), revoked: revoked_at}
         }),
       ),

@@ -23,7 +23,7 @@ import {findLastCoverage} from '../sync/webhook-events.ts'
 import {renderNotIssued, warnOfQuarantine} from './books.ts'
 import {renderWarnings} from './build.ts'
 import {does, type Invocation} from './command.ts'
-import {joinLines, renderTable} from './table.ts'
+import {type Text, tableOf} from './table.ts'
 
 export const commands = {
   status: does(
@@ -92,18 +92,18 @@ async function readHistoryStatus(folder: DataFolder, statuses: ReadonlySet<strin
 
 const SLOWEST = 3
 
-function renderRelease({release_id, as_of, checks, source, models}: ReleaseManifest): string {
+function renderRelease({release_id, as_of, checks, source, models}: ReleaseManifest): Text {
   const {distinct, quarantined, present} = source
   const total = models.reduce((sum, {duration_ms}) => sum + duration_ms, 0)
   const slowest = models
     .toSorted((a, b) => b.duration_ms - a.duration_ms)
     .slice(0, SLOWEST)
     .map(({name, duration_ms}) => `${name} ${duration_ms} ms`)
-  return joinLines([
+  return [
     `Release ${release_id}: as of ${as_of}, ${quantity(checks.passed, 'check')} passed, ${checks.warned} warned.`,
     `Walk ${source.walk_id}: ${quantity(source.records, 'record')}, ${groupThousands(distinct)} distinct, ${groupThousands(quarantined)} quarantined, amount ${groupThousands(source.amount_total)}; present ${quantity(present.deals, 'deal')}, ${groupThousands(present.amount)}.`,
     `Models: ${models.length} built in ${total} ms; slowest ${slowest.join(', ')}.`,
-  ])
+  ]
 }
 
 const NAMED_IDS = 5
@@ -120,13 +120,12 @@ function renderDrift({kind, path, value, records}: DriftFinding): string {
   return `Drift: ${kind} ${what} in ${quantity(records, 'record')}.`
 }
 
-function renderRuns({runs, running}: Status, width?: number): string {
-  return renderTable(
+function renderRuns({runs, running}: Status): Text {
+  return tableOf(
     runs.map(({run_id: run, command, started_at: started, error_code, outcome, exit_code: exit}) => {
       const end = error_code ?? outcome ?? (run === running?.run_id ? 'running' : 'died')
       return {run, command, started, outcome: end, exit}
     }),
-    width,
   )
 }
 
@@ -144,10 +143,10 @@ function describeHealth(status: Status): string {
   return `not healthy, ${quantity(status.unclassified_deals, 'deal')} of ${all} in no class`
 }
 
-function renderStatus(status: Status, _options: object, width?: number): string {
+function renderStatus(status: Status): Text {
   const {last_success, running, webhooks, learnt_rate_per_second: rate} = status
   const [next] = status.next_slots
-  return joinLines([
+  return [
     `Data folder ${status.folder}.`,
     last_success
       ? `Last success ${last_success.ended_at} (${last_success.age_hours} h ago): ${describeHealth(status)}.`
@@ -155,22 +154,22 @@ function renderStatus(status: Status, _options: object, width?: number): string 
     running &&
       `Running: ${running.command}, pid ${running.pid}, since ${running.started_at}, ${running.progress}.`,
     status.release && renderRelease(status.release),
-    ...(status.release ? renderWarnings(status.release.checks) : []),
-    ...(status.checking && status.checking.release_id !== status.release?.release_id
-      ? renderChecking(status.checking)
-      : []),
-    ...status.disagreements.map(({store, problem}) => `${store}: ${problem}`),
+    status.release && renderWarnings(status.release.checks),
+    status.checking?.release_id !== status.release?.release_id &&
+      status.checking &&
+      renderChecking(status.checking),
+    status.disagreements.map(({store, problem}) => `${store}: ${problem}`),
     status.given_up > 0 &&
       `Units and batches given up by \`loantape tape go-on\`: ${groupThousands(status.given_up)}.`,
     warnOfQuarantine(status.quarantine_waiting),
-    ...status.drift.map(renderDrift),
+    status.drift.map(renderDrift),
     webhooks &&
       `Webhooks: missed ${groupThousands(webhooks.missed)} of ${quantity(webhooks.changes, 'change')} of walk ${webhooks.walk_id}.`,
     status.refused,
-    ...status.not_issued.map((open) => `Not yet issued of ${open.period}: ${renderNotIssued(open)}.`),
-    ...status.alarms.map(({title, words, since}) => `Alarm since ${since}: ${title}. ${words}`),
+    status.not_issued.map((open) => `Not yet issued of ${open.period}: ${renderNotIssued(open)}.`),
+    status.alarms.map(({title, words, since}) => `Alarm since ${since}: ${title}. ${words}`),
     next && `Next slot, if \`loantape serve\` runs: ${next.job} at ${next.slot}.`,
     rate !== null && `Learnt rate: ${rate.toFixed(2)} requests a second.`,
-    status.runs.length > 0 && `\n${renderRuns(status, width)}`,
-  ])
+    status.runs.length > 0 && ['', renderRuns(status)],
+  ]
 }

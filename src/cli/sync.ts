@@ -16,7 +16,7 @@ import {
 } from '../sync/quarantine.ts'
 import {renderWarnings} from './build.ts'
 import {does, type Invocation, parseWords} from './command.ts'
-import {joinLines, renderTable} from './table.ts'
+import {type Text, tableOf} from './table.ts'
 
 export const commands = {
   sync: does(({config, options, world}: Invocation<SyncOptions>) => {
@@ -36,18 +36,17 @@ export const commands = {
   'quarantine show': does(
     ({config}, id: string) => showQuarantined(config, id),
     ({record, ...entry}) =>
-      Object.entries({...entry, record: record ?? NOT_AT_HAND})
-        .flatMap(([name, value]) => (value === null || value === undefined ? [] : `${name}: ${value}`))
-        .join('\n'),
+      Object.entries({...entry, record: record ?? NOT_AT_HAND}).map(
+        ([name, value]) => value !== null && value !== undefined && `${name}: ${value}`,
+      ),
   ),
   'quarantine replay': does(
     ({config, world}) => replayQuarantine(config, world),
-    ({replayed, waiting, pruned, appended, release_id}) =>
-      joinLines([
-        `${quantity(replayed, 'record')} can be read now, ${quantity(appended, 'version')} appended; ${waiting} still ${waiting === 1 ? 'waits' : 'wait'}.`,
-        describePruned(pruned),
-        release_id && `Release ${release_id}.`,
-      ]),
+    ({replayed, waiting, pruned, appended, release_id}) => [
+      `${quantity(replayed, 'record')} can be read now, ${quantity(appended, 'version')} appended; ${waiting} still ${waiting === 1 ? 'waits' : 'wait'}.`,
+      describePruned(pruned),
+      release_id && `Release ${release_id}.`,
+    ],
   ),
 }
 
@@ -59,7 +58,7 @@ interface SyncOptions {
   detail: boolean
 }
 
-export function renderSync(result: SyncResult): string {
+export function renderSync(result: SyncResult): Text {
   const {walk, outcome} = result
   const resumed = walk.resumed > 0 ? `, resumed ${walk.resumed}×` : ''
   const quarantined = walk.quarantined > 0 ? `, ${groupThousands(walk.quarantined)} quarantined` : ''
@@ -69,15 +68,15 @@ export function renderSync(result: SyncResult): string {
     released: `Released ${result.release_id}: ${quantity(result.checks.passed, 'check')} passed, ${result.checks.warned} warned.`,
   }[outcome]
   const {fetched, failed} = walk.details
-  return joinLines([
+  return [
     `Walk of ${walk.business_date} complete: ${quantity(walk.pages, 'page')}, ${quantity(walk.distinct, 'deal')}${quarantined}${resumed}.`,
     failed > 0 &&
       `Own pages: ${groupThousands(fetched)} read, ${groupThousands(failed)} could not be read; the log and \`loantape quarantine list\` say why.`,
     `Changes: ${countChanges(result.changes)}.`,
-    ...result.streams.map(renderStream),
+    result.streams.map(renderStream),
     released,
-    ...renderWarnings(result.checks),
-  ])
+    renderWarnings(result.checks),
+  ]
 }
 
 export function renderEvents({outcome, events, deals, appended}: EventsResult): string {
@@ -113,31 +112,25 @@ async function readWaiting({dataDir}: Config) {
   return {records, pruned: (await countUnreplayed(db)).pruned}
 }
 
-function renderReasons(found: Awaited<ReturnType<typeof readReasons>>, _options: object, width?: number) {
-  const {reasons, records, pruned} = found
-  if (reasons.length === 0) return joinLines(['No record waits in quarantine.', describePruned(pruned)])
-  return joinLines([
-    renderTable(
+function renderReasons({reasons, records, pruned}: Awaited<ReturnType<typeof readReasons>>): Text {
+  if (reasons.length === 0) return ['No record waits in quarantine.', describePruned(pruned)]
+  return [
+    tableOf(
       reasons.map(({path: field, reason, records, times, since}) => ({field, reason, records, times, since})),
-      width,
     ),
     '',
-    renderTable(
+    tableOf(
       records.map(({quarantine_id: id, record_id, path: field, times, since, walk_id: last_walk}) => {
         return {id, record: record_id ?? '(unreadable)', field, times, since, last_walk}
       }),
-      width,
     ),
     describePruned(pruned),
-  ])
+  ]
 }
 
-function renderWaiting(found: Awaited<ReturnType<typeof readWaiting>>, _options: object, width?: number) {
-  const rows = found.records.map(
-    ({quarantine_id: id, record_id, observed_at: observed, source, path, reason}) => {
-      return {id, record: record_id ?? '(unreadable)', observed, source, path, reason}
-    },
-  )
-  const listed = rows.length === 0 ? 'No record waits in quarantine.' : renderTable(rows, width)
-  return joinLines([listed, describePruned(found.pruned)])
+function renderWaiting({records, pruned}: Awaited<ReturnType<typeof readWaiting>>): Text {
+  const rows = records.map(({quarantine_id: id, record_id, observed_at: observed, source, path, reason}) => {
+    return {id, record: record_id ?? '(unreadable)', observed, source, path, reason}
+  })
+  return [rows.length === 0 ? 'No record waits in quarantine.' : tableOf(rows), describePruned(pruned)]
 }

@@ -2,6 +2,54 @@ import type {TiedTerm} from '../accounting/profiles.ts'
 import {groupThousands} from '../core/money.ts'
 import {escapeLineEnds, INVISIBLE} from '../core/text.ts'
 
+/** What a command prints: lines and tables, one below the other. What is no text is left out. */
+export type Text = string | false | null | undefined | Table | {indented: Text} | readonly Text[]
+
+export interface Table {
+  columns: readonly {name: string; isFigure?: boolean}[]
+  rows: readonly (readonly string[])[]
+}
+
+/** Marks text as a figure, such as an amount: an id or the code of an account can look like one. */
+export const figure = (text: string | null | undefined) => (text == null ? null : {figure: text})
+
+type Cell = string | number | ReturnType<typeof figure> | undefined
+
+/** Numbers and figures are right-aligned with separators. */
+export function tableOf(rows: readonly Readonly<Record<string, Cell>>[]): Table {
+  const fields = Object.keys(rows[0] ?? {})
+  return {
+    columns: fields.map((field) => {
+      const isFigure = rows.every(({[field]: cell}) => typeof cell !== 'string')
+      return {name: field.replaceAll('_', ' '), isFigure}
+    }),
+    rows: rows.map((row) => fields.map((field) => textOf(row[field]))),
+  }
+}
+
+function textOf(cell: Cell): string {
+  if (typeof cell === 'string') return cell
+  return groupThousands((typeof cell === 'object' ? cell?.figure : cell) ?? '')
+}
+
+/** A month's roll-forward with its booked and unbooked amounts; nothing if nothing moved. */
+export const tableOfTerms = (terms: readonly TiedTerm[] = []): Text =>
+  terms.length > 0 &&
+  tableOf(
+    terms.map(({term, amount, booked, unbooked, because: reason, difference}) => ({
+      term,
+      'roll-forward': figure(amount),
+      booked: figure(booked),
+      'not booked': figure(unbooked),
+      because: reason === 'opening balance' ? `${reason}: --with-opening` : reason,
+      difference: figure(difference),
+    })),
+  )
+
+/** With an empty line between two. */
+export const apart = (blocks: readonly Text[]): Text =>
+  blocks.map((block, index) => (index === 0 ? block : ['', block]))
+
 /**
  * Otherwise text of the source could control the terminal, or look like another one. Line ends and tabs, which errors of the engine
  * have, stay.
@@ -10,46 +58,22 @@ export function escapeControls(text: string): string {
   return text.replace(INVISIBLE, (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, '0')}`)
 }
 
-/** Leaves out values that are not text. */
-export function joinLines(lines: readonly (string | false | null | undefined)[]): string {
-  return lines.filter((line) => typeof line === 'string').join('\n')
+/** Fits tables into `width` columns. */
+export function layOut(text: Text, width: number): string {
+  return listBlocks(text, width).join('\n')
 }
 
-/** Columns whose text may be a figure: an id or a code of an account can look like one. */
-const AMOUNTS =
-  /^(amount|before|after|movement|funded|loan.amount|property.value|loan-to-value|share|debit|credit|roll-forward|(not )?booked|difference)$/
-const FIGURE = /^([-+]?\$?[\d,]+\.\d+( %)?|[-+][\d,]+)$/
-
-/** Figures are right-aligned with separators. */
-export function renderTable(
-  rows: readonly Readonly<Record<string, string | number | null | undefined>>[],
-  width?: number,
-): string {
-  const fields = Object.keys(rows[0] ?? {})
-  const columns = fields.map((field) => {
-    const mayBe = AMOUNTS.test(field)
-    const isFigure = rows.every(({[field]: cell}) => typeof cell !== 'string' || (mayBe && FIGURE.test(cell)))
-    return {name: field.replaceAll('_', ' '), isFigure}
-  })
-  return renderColumns(
-    columns,
-    rows.map((row) =>
-      columns.map(({isFigure}, index) => {
-        const text = String(row[fields[index] ?? ''] ?? '')
-        return isFigure ? groupThousands(text) : text
-      }),
-    ),
-    width,
-  )
+function listBlocks(text: Text, width: number): string[] {
+  if (typeof text === 'string') return [text]
+  if (!text) return []
+  if ('columns' in text) return [layOutTable(text, width)]
+  if ('indented' in text) return [layOut(text.indented, width - 2).replace(/^/gm, '  ')]
+  return text.flatMap((part) => listBlocks(part, width))
 }
 
 /** If a table is wider than `width`, renders records with one line for each column. */
-export function renderColumns(
-  columns: readonly {name: string; isFigure?: boolean}[],
-  texts: readonly (readonly string[])[],
-  width = Number.POSITIVE_INFINITY,
-): string {
-  const lines = [columns.map(({name}) => name), ...texts].map((line) =>
+function layOutTable({columns, rows: cells}: Table, width: number): string {
+  const lines = [columns.map(({name}) => name), ...cells].map((line) =>
     line.map((text) => escapeLineEnds(escapeControls(text))),
   )
   const [titles = [], ...rows] = lines
@@ -72,17 +96,4 @@ export function renderColumns(
       .join('  ')
       .trimEnd()
   return [renderLine(titles), rule, ...rows.map(renderLine)].join('\n')
-}
-
-/** A month's roll-forward with its booked and unbooked amounts; empty if nothing moved. */
-export function renderTerms(terms: readonly TiedTerm[] = [], width?: number): string {
-  if (terms.length === 0) return ''
-  const table = renderTable(
-    terms.map(({term, amount, booked, unbooked, because: reason, difference}) => {
-      const because = reason === 'opening balance' ? `${reason}: --with-opening` : reason
-      return {term, 'roll-forward': amount, booked, 'not booked': unbooked, because, difference}
-    }),
-    width,
-  )
-  return `\n${table}`
 }

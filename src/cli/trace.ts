@@ -7,7 +7,7 @@ import {dataFolderAt} from '../store/data-folder.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {NOT_AT_HAND} from '../sync/quarantine.ts'
 import {does, type Invocation} from './command.ts'
-import {joinLines, renderTable} from './table.ts'
+import {apart, figure, type Text, tableOf} from './table.ts'
 
 export const commands = {
   trace: does(
@@ -23,11 +23,10 @@ export const commands = {
         next: 'Leave them out: a figure is that of the current release.',
       })
     },
-    (traced, {field}, width) =>
+    (traced, {field}) =>
       'versions' in traced
-        ? renderEntry(traced.entry, width) +
-          traced.versions.map((one) => renderTrace(one, field)).join('\n\n')
-        : renderFigure(traced, width),
+        ? apart([...renderEntry(traced.entry), ...traced.versions.map((one) => renderTrace(one, field))])
+        : renderFigure(traced),
   ),
   evidence: does(
     ({config, options}: Invocation<{from?: string; allFields?: boolean}>, of: string, to: string) =>
@@ -36,31 +35,39 @@ export const commands = {
   ),
 }
 
-function renderFigure({figure, value, as_of, deals}: FigureTrace, width?: number): string {
-  const rows = deals.map(({deal_id: deal, last_changed_at, ...fields}) => {
-    return {deal, ...fields, 'unchanged since (UTC)': last_changed_at}
-  })
-  return joinLines([
-    `${figure} is ${value === null ? 'not known' : groupThousands(value)} as of ${as_of}: ${quantity(deals.length, 'deal')}.`,
-    deals.length > 0 && `\n${renderTable(rows, width)}\n`,
-    deals.length > 0 && '`loantape trace <deal>` shows the record behind each, as the source sent it.',
-  ])
+function renderFigure({figure: name, value, as_of, deals}: FigureTrace): Text {
+  const rows = deals.map(
+    ({deal_id: deal, status, loan_amount, property_value, ltv, last_changed_at: since}) => {
+      const amounts = {loan_amount: figure(loan_amount), property_value: figure(property_value)}
+      return {deal, status, ...amounts, ltv, 'unchanged since (UTC)': since}
+    },
+  )
+  return [
+    `${name} is ${value === null ? 'not known' : groupThousands(value)} as of ${as_of}: ${quantity(deals.length, 'deal')}.`,
+    deals.length > 0 && [
+      '',
+      tableOf(rows),
+      '',
+      '`loantape trace <deal>` shows the record behind each, as the source sent it.',
+    ],
+  ]
 }
 
-function renderEntry(lines: ReturnType<typeof listLinesOf>, width?: number): string {
-  if (!lines[0]) return ''
+function renderEntry(lines: ReturnType<typeof listLinesOf>): Text[] {
+  if (!lines[0]) return []
   const {journal_no, deal_id, memo} = lines[0]
   // Each profile may have it on another date: its first open day then.
   const rows = lines.map(({profile, batch_id: batch, entry_date: date, debit, credit, ...line}) => {
-    return {profile, batch, date, account: `${line.account_code} ${line.account_name}`, debit, credit}
+    const account = `${line.account_code} ${line.account_name}`
+    return {profile, batch, date, account, debit: figure(debit), credit: figure(credit)}
   })
-  return `Journal entry ${journal_no} of ${deal_id}: ${memo}\n${renderTable(rows, width)}\n\n`
+  return [[`Journal entry ${journal_no} of ${deal_id}: ${memo}`, tableOf(rows)]]
 }
 
-function renderTrace(trace: Trace, field: string | undefined): string {
+function renderTrace(trace: Trace, field: string | undefined): Text {
   const {kind, source, business_date, observed_at, tape, line, request, sha256, ...said} = trace
   const {record, read, list_row} = said
-  return joinLines([
+  return [
     `${business_date}  ${kind} (${source})${field === undefined ? '' : `  ${field}: ${trace.value ?? 'not shown'}`}`,
     `  asked at ${observed_at}${request === null ? '' : `: GET ${request}`}`,
     tape === null
@@ -69,13 +76,13 @@ function renderTrace(trace: Trace, field: string | undefined): string {
     record !== null && `  ${record}`,
     read !== null && `  as loantape read it:\n  ${read}`,
     list_row !== null && `  its list row has what its own page leaves out:\n  ${list_row}`,
-  ])
+  ]
 }
 
-function renderEvidence({dir, release_id, batch_id, tapes, lines, answers, reduced}: EvidenceResult): string {
+function renderEvidence({dir, release_id, batch_id, tapes, lines, answers, reduced}: EvidenceResult): Text {
   return [
     `Evidence of ${batch_id === null ? '' : `batch ${batch_id} of `}release ${release_id}: ${dir}`,
     `${quantity(lines, 'line')} of ${quantity(tapes, 'tape')}, ${quantity(answers, 'answer')}${reduced === 0 ? ' as received' : `, ${reduced} of them translated by source.json or without what the contract does not know`}. It holds deals in plain text: give it to nobody else.`,
     `\`python3 ${dir}/check.py\` checks it, on any machine.`,
-  ].join('\n')
+  ]
 }

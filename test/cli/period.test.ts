@@ -267,8 +267,10 @@ test('ids and codes of accounts that look like amounts are shown as they are', a
   expect(await print('diff 2026-01-30')).toMatch(/^2000\.25 .* \+1,000\.00$/m)
   expect(await print('diff')).toMatch(/ \(as of 2026-01-31\), compared with itself: no total moved\.$/m)
 
-  // In a narrow terminal each row is a record.
+  // In a narrow terminal each row is a record; one with 0 columns does not know its size.
   const lines = ['status', 'diff 2026-01-30', 'export xero --period 2026-01', 'period close 2026-01']
-  for (const line of lines) expect(await print(line, 40), line).not.toMatch(/─/)
-  expect(await print('diff 2026-01-30', 40)).toMatch(/^movement +\+1,000\.00$/m)
+  for (const line of [...lines, 'period list', 'build --select core.deal'])
+    expect(await print(line, 15), line).not.toMatch(/─/)
+  expect(await print('diff 2026-01-30', 15)).toMatch(/^movement +\+1,000\.00$/m)
+  expect(await print('diff 2026-01-30', 0)).toMatch(/^2000\.25 .* \+1,000\.00$/m)
 })
