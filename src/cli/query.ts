@@ -9,7 +9,6 @@ import {writeFileAtomically} from '../store/files.ts'
 import {findReleaseDamage, openForQuestions} from '../store/release.ts'
 import {readTables, type TableColumn} from '../store/sql.ts'
 import {does, type Invocation, type ReleaseOptions, requireAskedRelease} from './command.ts'
-import type {Cli} from './context.ts'
 import type {Text} from './table.ts'
 
 export const commands = {
@@ -42,7 +41,7 @@ export const commands = {
     const {release_id, as_of} = release.manifest
     await using db = await openForQuestions(release, {memoryMb: config.memoryMb})
     cli.print(`Release ${release_id}, as of ${as_of}. .help says what can be typed.`)
-    await runShell(db, join(dataFolderAt(config.dataDir).cache, 'sql-history'), cli)
+    await runShell(db, join(dataFolderAt(config.dataDir).cache, 'sql-history'), call)
   }),
 }
 
@@ -140,8 +139,9 @@ const HELP = `A statement ends with ; and may take several lines.
 .quit    ends, as Ctrl-D does
 Tab completes names of tables and columns; Ctrl-C clears what was typed, or stops a query.`
 
-async function runShell(db: Database, historyFile: string, cli: Cli): Promise<void> {
+async function runShell(db: Database, historyFile: string, {cli, world}: Invocation): Promise<void> {
   const {connection} = db
+  const {signal} = world
   const tables = await readTables(db)
   let typed = ''
   let isRunning = false
@@ -153,7 +153,9 @@ async function runShell(db: Database, historyFile: string, cli: Cli): Promise<vo
     history,
     historySize: 1000,
     removeHistoryDuplicates: true,
+    signal,
   })
+  signal.addEventListener('abort', () => connection.interrupt())
   const prompt = () => {
     lines.setPrompt(typed === '' ? 'sql> ' : '  -> ')
     lines.prompt()
@@ -183,6 +185,7 @@ async function runShell(db: Database, historyFile: string, cli: Cli): Promise<vo
       isRunning = false
       typed = ''
     }
+    if (signal.aborted) break
     prompt()
   }
   lines.close()

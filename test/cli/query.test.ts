@@ -174,9 +174,11 @@ test('the statements that a refused query suggests fit a terminal', async () => 
 
 const [CTRL_C, CTRL_D, TAB, UP] = ['\x03', '\x04', '\t', '\x1b[A']
 
+const LONG_QUERY = 'select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b;'
+
 /** The shell on a terminal of 120 columns, provided by `script`. */
 function startShell(): Started {
-  const shell = `stty cols 120 rows 40; '${process.execPath}' '${MAIN}' sql`
+  const shell = `stty cols 120 rows 40; echo pid $$; exec '${process.execPath}' '${MAIN}' sql`
   const args =
     process.platform === 'linux' ? ['-qefc', shell, '/dev/null'] : ['-q', '/dev/null', 'sh', '-c', shell]
   return startProcess(['script', ...args], {...lab.env, TERM: 'xterm'})
@@ -203,13 +205,20 @@ test('statements span several lines and are completed, corrected, cleared and re
     await type(shell, CTRL_C, 'sql>')
     await type(shell, '.tables\r', 'mart.portfolio_summary')
     await type(shell, '.nothing\r', 'expected .tables, .help or .quit')
-    shell.process.stdin?.write('select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b;\r')
+    shell.process.stdin?.write(`${LONG_QUERY}\r`)
     await until(() => {
       shell.process.stdin?.write(CTRL_C)
       return shell.printed().stdout.includes('Interrupted')
     })
     await type(shell, CTRL_D, '\n')
     expect((await shell.ended).code).toBe(0)
+  }
+  {
+    using shell = startShell()
+    await type(shell, '', 'sql>')
+    await type(shell, `${LONG_QUERY}\r`, LONG_QUERY)
+    process.kill(Number(/pid (\d+)/.exec(shell.printed().stdout)?.[1]), 'SIGTERM')
+    expect((await shell.ended).code, 'asked to stop').toBe(0)
   }
   using shell = startShell()
   await type(shell, '', 'sql>')
