@@ -16,6 +16,7 @@ import {
   renderMeant,
   type Shown,
   textOf,
+  titleOfColumn,
 } from './cells.ts'
 import {linked, words} from './figures.ts'
 import {Html, html, showControls} from './html.ts'
@@ -134,7 +135,7 @@ function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
       const own = places.map((place) => points.get(keyOf(place, name)))
       const [href, ...others] = new Set(own.flatMap((point) => (point ? [point.href] : [])))
       return {
-        name: nameOf(words(name)),
+        name: nameOf(named ? words(name) : titleOfColumn({name, type: ''})),
         // A stacked area treats a missing value as zero.
         data: own.map((point) => point?.value ?? (shape === 'area' ? 0 : null)),
         /** The link of each value, or one for all. */

@@ -46,12 +46,14 @@ test.each([
   expect(chart.includes('<figcaption')).toBe(isNamed)
 })
 
-test('a percentage is drawn as what it is beside numbers of another kind', () => {
+test('a percentage is drawn as what it is beside numbers of another kind, and called as in a table', () => {
   const rows = [
     ['day 1', 61.4, 3],
     ['day 2', 50, 4],
   ]
-  expect(draw('line', ['place', 'a_pct', 'b_ms'], rows)).toContain('[61.4,50]')
+  const chart = draw('line', ['place', 'a_pct', 'b_ms'], rows)
+  expect(chart).toContain('[61.4,50]')
+  expect(textOf(/<figcaption.*<\/figcaption>/s.exec(chart)?.[0] ?? '').trim()).toBe('A B')
   expect(draw('line', ['place', 'a_pct', 'b_ratio'], rows)).toContain('[0.614,0.5]')
 })
 
