@@ -12,7 +12,7 @@ import {CLOCKS, findFault, isForViewers, parseFilter, renderChosen, titleOf, wor
 import {Html, html} from './html.ts'
 import {inOneLine, styleForMail, textOf} from './mail.ts'
 import {viewMorning, viewPortfolio} from './morning.ts'
-import {listOwn, listPageDirs, listPages, needsOf} from './page-files.ts'
+import {listOwn, listPageDirs, listPages, needsOf, OF_STATE} from './page-files.ts'
 import {renderPage} from './page-frame.ts'
 import {findLacking, viewPage} from './pages.ts'
 import {createReaderPool} from './reader.ts'
@@ -47,8 +47,8 @@ function openReport(release: Release, config: Config, page?: string, forViewers 
     throw newError('USAGE', `Parameter '${clock}': expected none; --as-of names the release of the page.`)
   const readers = {pageDirs: listPageDirs(config), ...(forViewers && {mayAct: false})}
   const own = listOwn(readers).map((one) => one.name)
-  const files = listPages(readers.pageDirs).flatMap((one) =>
-    !one.isOwn || own.includes(one.name) ? [one.name] : [],
+  const files = listPages(readers.pageDirs).flatMap(({name, isOwn}) =>
+    (isOwn ? own.includes(name) : !name.startsWith(OF_STATE)) ? [name] : [],
   )
   // Morning compares with another day, which needs all tables.
   const known = [...new Set([...(only ? [] : ['morning']), ...files])]

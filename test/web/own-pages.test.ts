@@ -320,6 +320,10 @@ test("a page named like one of loantape's replaces it, even in the report", asyn
   // The page reads the state database, which pages of users may not.
   expect(pages).toContain('<summary>pages/state/runs.md</summary>')
   expect(await read('/runs')).not.toContain('>Ours<')
+  const given = {...lab.config, sqlDir: own.path}
+  await expect(renderReport(requireRelease(lab.folder), given, 'state/runs')).rejects.toThrow(
+    /^Page 'state\/runs': /,
+  )
 })
 
 test('a copy of a part that the program gives its rows passes the check without them', async () => {
