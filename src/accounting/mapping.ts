@@ -255,7 +255,13 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
   try {
     writeFileSync(file, draft, {flag: 'wx'})
   } catch (cause) {
-    if (codeOf(cause) !== 'EEXIST') throw cause
+    const code = codeOf(cause)
+    if (['ENOENT', 'ENOTDIR'].includes(code))
+      throw newError('OUT_PLACE', `Account mapping '${file}' cannot be written (${code}).`, {
+        next: 'Set LOANTAPE_ACCOUNTING_FILE to a file in a folder that is there.',
+        cause,
+      })
+    if (code !== 'EEXIST') throw cause
     throw newError('OUT_PLACE', `Account mapping '${file}' already exists.`, {
       kept: 'It was not changed.',
       next: 'Edit it; docs/accounting.md describes every field.',

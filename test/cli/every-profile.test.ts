@@ -48,7 +48,8 @@ setAccounts(lab.folder)
 const batches = readBatches(await runThere(`export ${PROFILE_NAMES.join(' ')} --period 2026-02`))
 
 test('nothing is issued or closed under accounts that nobody chose, nor under a template, which is written once', async () => {
-  const run = (args: string) => runThere(args, {LOANTAPE_DATA_DIR: unset.root})
+  const run = (args: string, env: Record<string, string> = {}) =>
+    runThere(args, {LOANTAPE_DATA_DIR: unset.root, ...env})
   const expectBothRefused = async (code: string, words: string) => {
     for (const args of ['export xero --period 2026-02', 'period close 2026-02'])
       await expectRefused(run(args), code, words)
@@ -62,6 +63,8 @@ test('nothing is issued or closed under accounts that nobody chose, nor under a 
   await expectBothRefused('ACCOUNTING_NONE', '`loantape accounting init`')
 
   const file = join(unset.root, 'accounting.json')
+  const nowhere = {LOANTAPE_ACCOUNTING_FILE: join(unset.root, 'no/accounting.json')}
+  await expectRefused(run('accounting init', nowhere), 'OUT_PLACE', 'cannot be written (ENOENT)')
   expect(readJson(await run('accounting init'))).toEqual({file, programs: ['bridge_30yr']})
   const before = readFileSync(file, 'utf8')
   expect(JSON.parse(before)).toMatchObject({
