@@ -200,6 +200,7 @@ export const SETTINGS = {
     .describe('Role that may read what is published in PostgreSQL.')
     .meta({example: 'reporting'}),
   clickhouseUrl: webUrl()
+    .refine((url) => !url?.includes('?'), 'expected no query')
     .describe('ClickHouse server, or a node of a cluster, that `loantape publish clickhouse` fills.')
     .meta({example: 'https://clickhouse.example.com:8443'}),
   clickhouseUser: z

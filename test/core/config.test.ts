@@ -62,6 +62,7 @@ test('a value of another form or beyond its bounds is refused', async () => {
     ...['0', '-5', '5/s', 'Infinity'].map((rate) => ['LOANTAPE_RATE_PER_SECOND', rate]),
     ['LOANTAPE_DETAIL', 'yes'],
     ['LOANTAPE_SHRINK_LIMIT_PCT', '101'],
+    ['LOANTAPE_CLICKHOUSE_URL', 'http://127.0.0.1:8123/?***'],
   ] as [string, string][])
     expect((await refusalOf({[name]: value})).message).toContain(`${name} '${value}': `)
 })
