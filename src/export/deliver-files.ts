@@ -240,7 +240,7 @@ type Put = (
 
 /** `<url>/<profile>/<batch>/<file>`, with a `Content-Digest` (RFC 9530) and an `Idempotency-Key` made of path and digest. */
 function putToEndpoint({url, token_file}: Kind<'http'>): Put {
-  const token = readSecret(token_file)
+  const token = readSecret(token_file, true)
   return async (place, {sha256}) => ({
     url: `${url}/${encodePath(place)}`,
     headers: {
@@ -257,7 +257,7 @@ async function putToBucket(target: Kind<'s3'>): Promise<Put> {
     default: {sign},
   } = await import('aws4')
   const {region, access_key_id: accessKeyId, secret_key_file} = target
-  const secretAccessKey = readSecret(secret_key_file) ?? ''
+  const secretAccessKey = readSecret(secret_key_file, true) ?? ''
   return async (place, {sha256, path: file}) => {
     // Signed as it is sent: not every store decodes these characters before it compares the signature.
     const strict = (sign: string) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`
@@ -279,7 +279,7 @@ async function putToBucket(target: Kind<'s3'>): Promise<Put> {
 /** MD5 is the only digest that the store compares with what it received. */
 function putToContainer({url, sas_file}: Kind<'azure'>): Put {
   // Portals show the signature with the URL, or with a leading question mark.
-  const signature = (readSecret(sas_file) ?? '').replace(/^.*\?/s, '')
+  const signature = (readSecret(sas_file, true) ?? '').replace(/^.*\?/s, '')
   return async (place, {path}) => ({
     url: `${url}/${encodePath(place)}?${signature}`,
     headers: {

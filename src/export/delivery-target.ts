@@ -111,9 +111,20 @@ export function readTargets(
 /** Secrets read from pipes, by path: a pipe can be read only once. */
 const ofPipes = new Map<string, string>()
 
-/** Reads a file, or a pipe as secret managers provide. @throws ConfigError `TARGETS_INVALID` */
-export function readSecret(path: string | undefined): string | undefined {
-  if (path === undefined) return undefined
+/**
+ * Reads a file, or a pipe as secret managers provide. What goes into a header or URL is a word.
+ * @throws ConfigError `TARGETS_INVALID`
+ */
+export function readSecret(path: string | undefined, isWord = false): string | undefined {
+  const secret = path === undefined ? undefined : readSecretText(path)
+  if (secret === undefined || (isWord ? /^[!-~]+$/ : /./).test(secret)) return secret
+  const expected = isWord ? 'a secret of ASCII characters without blanks' : 'a secret'
+  throw newError('TARGETS_INVALID', `Secret file '${path}': expected ${expected}.`, {
+    next: 'Correct the file, or its path in the targets file.',
+  })
+}
+
+function readSecretText(path: string): string {
   try {
     const said = ofPipes.get(path)
     if (said !== undefined) return said

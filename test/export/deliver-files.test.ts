@@ -579,6 +579,20 @@ test('a server that shows another host key gets nothing, not even a password', a
   expect([server.logins, readTarget()]).toEqual([0, {}])
 })
 
+test('a secret that cannot be one is refused before anything is sent, by file and never by value', async () => {
+  await using endpoint = await startEndpoint(() => 201)
+  for (const secret of ['', 'hush\nhush', 'hüsh']) {
+    const secret_key_file = writeSecret('own', secret)
+    const targets = [http(endpoint), bucketAt(endpoint, {secret_key_file}), containerAt(endpoint, secret)]
+    for (const target of targets) {
+      const failure = await failureOf(deliver(target, target.kind === 'http' ? {secret} : {}))
+      expect(failure, secret).toMatchObject({code: 'TARGETS_INVALID', exitCode: 2})
+      expect(failure.message).toMatch(/^(?!.*h[uü]sh)Secret file '.*': expected a secret of ASCII/s)
+    }
+  }
+  expect([endpoint.requests.length, pauses.length]).toEqual([0, 0])
+})
+
 test('a server that refuses password or key is not asked again, nor is one asked without a readable secret', async () => {
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
   const {private: stranger} = makeKey()
@@ -587,6 +601,7 @@ test('a server that refuses password or key is not asked again, nor is one asked
     [{private_key_file: writeSecret('stranger', stranger)}, 5, /refused the credentials/],
     [{}, 2, /neither private_key_file nor password_file/],
     [{password_file: 'nowhere'}, 2, /Secret file 'nowhere' cannot be read \(ENOENT\)/],
+    [{password_file: writeSecret('blank', '\n')}, 2, /Secret file '.*': expected a secret\./],
     [{private_key_file: writeSecret('key', 'not a key')}, 2, /^(?!.*not a key)/],
   ]
   for (const [fields, exitCode, words] of refused) {
