@@ -1,6 +1,5 @@
 import {createHash, getFips, hash, randomUUID} from 'node:crypto'
 import {accessSync, constants, createReadStream, existsSync, mkdirSync, statSync} from 'node:fs'
-import {rm} from 'node:fs/promises'
 import {connect} from 'node:net'
 import {dirname, extname, join, posix} from 'node:path'
 import {addAbortSignal} from 'node:stream'
@@ -202,19 +201,14 @@ export async function openFolder(
   return {
     async put({name, path}) {
       const final = join(target.path, folder, name)
-      const part = `${final}.part`
       try {
         // Checked first: on a read-only disk, mkdir would report a missing folder instead.
         accessSync(target.path, constants.W_OK)
         makeFolders(target.path, dirname(join(folder, name)), isPrivate)
-        await copyIntoPlace(path, part, final, isPrivate)
+        await copyIntoPlace(path, `${final}.part`, final, isPrivate)
       } catch (error) {
         const code = codeOf(error)
-        const left = await rm(part, {force: true}).then(
-          () => '',
-          (cause) => `; '${part}' is left there (${codeOf(cause)})`,
-        )
-        const what = `file '${name}' cannot be written (${messageOf(error).split(',')[0]})${left}`
+        const what = `file '${name}' cannot be written (${messageOf(error).split(',')[0]})`
         throw /^(EACCES|EPERM|EROFS|ENOTDIR|EEXIST|EISDIR)$/.test(code)
           ? refused(what, error)
           : failed(what, error)

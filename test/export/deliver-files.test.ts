@@ -156,7 +156,7 @@ test('a missing folder is refused, not created, and an unwritable one gets no to
     make(there)
     const barred = await failureOf(deliver(folder()))
     expect(barred, path).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
-    expect(barred.message).toMatch(/file 'a\.csv' cannot be written/)
+    expect(barred.message).toMatch(/file 'a\.csv' cannot be written \(E\w+: [a-z ]+\)\./)
     const left = readdirSync(root, {recursive: true, encoding: 'utf8'})
     expect(left.filter((name) => name.endsWith('.part'))).toEqual([])
   }
