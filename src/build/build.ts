@@ -76,9 +76,8 @@ export type BuildResult = Awaited<ReturnType<typeof buildRelease>>
 export async function buildRelease(config: Config, request: BuildRequest, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const out = request.out === undefined ? undefined : requireOutFile(folder, request.out)
-  const today = businessDateOf(world.clock.now(), config)
   world.onProgress({step: 'preparing'})
-  const {moment, build, existing} = await prepareBuild(folder, config, request, {today})
+  const {moment, build, existing} = await prepareBuild(config, request, world)
   const release = existing ?? (await buildAnew(folder, build, world))
   const {release_id, known_at, checks, models} = release.manifest
   const [isPlain, isScratch] = [isPlainBuild(request), request.select !== undefined]
@@ -86,8 +85,8 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
   const isCurrent = () => unlessDamaged(() => findCurrentRelease(folder))?.manifest.release_id === release_id
   const move = async () => {
     // While it is open for reading, no sync stores anything.
-    await using db = await openHistory(folder)
-    const {asOf, knownAt} = await resolveMoment(db, {}, today)
+    await using db = await openHistory(folder, world)
+    const {asOf, knownAt} = await resolveMoment(db, {}, businessDateOf(world.clock.now(), config))
     // A sync has stored something meanwhile; its own release becomes current.
     if (asOf !== moment.asOf || knownAt !== moment.knownAt) return false
     if (existing && !request.accept) await requireContract(folder, await readPublished(existing), world)
@@ -169,13 +168,14 @@ function isPlainBuild({asOf, knownAt, select}: BuildRequest): boolean {
  * folder, it is built even if it exists. `from` is the build to start from, by default the last one if that is possible.
  */
 export async function prepareBuild(
-  folder: DataFolder,
   config: Config,
   request: BuildRequest,
-  {today, aside, from}: {today: string; aside?: string; from?: Base | undefined},
+  world: World,
+  {aside, from}: {aside?: string; from?: Base | undefined} = {},
 ) {
-  await using db = await openHistory(folder)
-  const moment = await resolveMoment(db, request, today)
+  const folder = dataFolderAt(config.dataDir)
+  await using db = await openHistory(folder, world)
+  const moment = await resolveMoment(db, request, businessDateOf(world.clock.now(), config))
   const sources = readSources(config, await listKnownFields(db), moment)
   const engine = await db.value(z.string(), 'select version()')
   const {historyId, tapeHead} = await readHistoryId(db, moment.knownAt)

@@ -1,7 +1,7 @@
 import {rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {businessDateOf, DAY_MS} from '../core/clock.ts'
+import {DAY_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import type {Model, Moment, World} from '../core/types.ts'
@@ -58,13 +58,11 @@ async function buildAside(
   world: World,
 ) {
   const how = {...config, build: before ? ('incremental' as const) : ('whole' as const)}
-  const today = businessDateOf(world.clock.now(), config)
-  const folder = dataFolderAt(config.dataDir)
-  const {build} = await prepareBuild(folder, how, moment, {today, aside: name, from: before})
+  const {build} = await prepareBuild(how, moment, world, {aside: name, from: before})
   if (!build) throw new Error('nothing was prepared')
   using building = new DisposableStack()
   const {dir} = building.use(build.place)
-  const {plan, manifest, next} = await buildTables(folder, build, world)
+  const {plan, manifest, next} = await buildTables(dataFolderAt(config.dataDir), build, world)
   const places = building.move()
   const remove = () => places.dispose()
   return {dir, last: next, manifest: {...manifest, files: []}, models: plan.models, [Symbol.dispose]: remove}

@@ -24,6 +24,9 @@ const MAX_THREADS = 4
 
 const MAX_WAIT_MINUTES = 10
 
+/** Without it, waiting for others cannot be stopped and is not logged. */
+type Waiting = Pick<World, 'log' | 'realClock' | 'signal'>
+
 /** Attached for writing as `history` to an in-memory engine. */
 export type Warehouse = Awaited<ReturnType<typeof openWarehouse>>
 
@@ -35,7 +38,7 @@ export type Warehouse = Awaited<ReturnType<typeof openWarehouse>>
  */
 export async function openWarehouse(
   folder: DataFolder,
-  world?: Pick<World, 'log' | 'realClock' | 'signal'>,
+  world?: Waiting,
   {memoryMb, maxWaitMinutes = MAX_WAIT_MINUTES}: Partial<Pick<Config, 'memoryMb' | 'maxWaitMinutes'>> = {},
 ) {
   // Throws if the warehouse is lost; a new folder has none yet.
@@ -312,20 +315,23 @@ export async function requireHashKey(db: Database, folder: DataFolder): Promise<
  * Opens the warehouse for reading, attached as `history`; keeps writers out. Brings the tables up to date first.
  * @throws ConfigError `RELEASE_NONE` if nothing was ever stored
  */
-export async function openHistory(folder: DataFolder): Promise<Database> {
-  const history = await openHistoryAsItIs(folder)
+export async function openHistory(folder: DataFolder, world?: Waiting): Promise<Database> {
+  const history = await openHistoryAsItIs(folder, world)
   if (history.pending.length === 0) return history
   await history[Symbol.asyncDispose]()
-  await (await openWarehouse(folder))[Symbol.asyncDispose]()
-  return openHistory(folder)
+  await (await openWarehouse(folder, world))[Symbol.asyncDispose]()
+  return openHistory(folder, world)
 }
 
 /** Changes nothing; `pending` names the migrations that the warehouse lacks. */
-export async function openHistoryAsItIs(folder: DataFolder): Promise<Database & {pending: string[]}> {
+export async function openHistoryAsItIs(
+  folder: DataFolder,
+  world?: Waiting,
+): Promise<Database & {pending: string[]}> {
   if (!hasWarehouse(folder))
     throw newError('RELEASE_NONE', `No history in '${folder.root}': no walk has been completed there yet.`)
   await using opening = new AsyncDisposableStack()
-  opening.use(await lockWarehouse(folder, 'read'))
+  opening.use(await lockWarehouse(folder, 'read', MAX_WAIT_MINUTES, world))
   try {
     const attach = [{path: folder.warehouse, alias: 'history', readOnly: true}]
     const db = opening.use(await openDatabase({attach}))

@@ -70,8 +70,9 @@ where a.range + b.range = walk.pages - 1000\n`
 
 test('a release id is its date and twelve hex digits, which change with each input and with nothing else', async () => {
   const idOf = async (changes: Partial<Config> = {}, request: BuildRequest = {}) => {
-    const moment = {today: '2026-02-07', aside: 'examined'}
-    const {build: prepared} = await prepareBuild(lab.folder, {...lab.config, ...changes}, request, moment)
+    const world = lab.createWorld('2026-02-07T12:00:00-05:00')
+    const config = {...lab.config, ...changes}
+    const {build: prepared} = await prepareBuild(config, request, world, {aside: 'examined'})
     using _place = prepared?.place
     return String(prepared?.identity.release_id)
   }

@@ -72,11 +72,11 @@ test('what nohup started goes on even before it has read its settings', async ()
 })
 
 test('what waits for the warehouse says so, and ends when asked to stop; what nohup started goes on when its terminal closes', async () => {
-  using _held = await takeFileLock(lab.folder.warehouseLock, 'read', 0)
+  let held = await takeFileLock(lab.folder.warehouseLock, 'read', 0)
   const copy = join(lab.folder.root, '../copy')
   const stop = async (args: string[], signals: NodeJS.Signals[], env?: Record<string, string>) => {
     const waiting = lab.start(args, env)
-    await until(() => waiting.printed().stderr.includes('waiting for others who are reading or writing'))
+    await until(() => waiting.printed().stderr.includes('waiting for others who are '))
     for (const signal of signals) waiting.process.kill(signal)
     const {code, stderr} = await waiting.ended
     expect([code, stderr]).toEqual([6, expect.stringContaining('Asked to stop while others were')])
@@ -87,6 +87,10 @@ test('what waits for the warehouse says so, and ends when asked to stop; what no
   await stop(['rebuild', '--apply'], ['SIGINT'])
   await stop(['sync'], ['SIGHUP', 'SIGTERM'])
   expect(existsSync(copy)).toBe(false)
+  held?.[Symbol.dispose]()
+  held = await takeFileLock(lab.folder.warehouseLock, 'write', 0)
+  await stop(['build'], ['SIGTERM'])
+  held?.[Symbol.dispose]()
 })
 
 test('a rebuild that is asked to stop changes nothing', async () => {
