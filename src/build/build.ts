@@ -9,7 +9,7 @@ import type {Config} from '../core/config.ts'
 import {LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {GENERATOR, temporaryBeside} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {type DataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
+import {dataFolderAt, requireOutFile} from '../store/data-folder.ts'
 import {
   type Cut,
   type Database,
@@ -78,7 +78,7 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
   const out = request.out === undefined ? undefined : requireOutFile(folder, request.out)
   world.onProgress({step: 'preparing'})
   const {moment, build, existing} = await prepareBuild(config, request, world)
-  const release = existing ?? (await buildAnew(folder, build, world))
+  const release = existing ?? (await buildAnew(build, world))
   const {release_id, known_at, checks, models} = release.manifest
   const [isPlain, isScratch] = [isPlainBuild(request), request.select !== undefined]
   noteUse(release.dir, isPlain, world.realClock.now())
@@ -122,15 +122,15 @@ export async function requireBuilt(config: Config, request: BuildRequest, world:
   return requireRelease(dataFolderAt(config.dataDir), release_id)
 }
 
-async function buildAnew(folder: DataFolder, build: Build, world: World): Promise<Release> {
+async function buildAnew(build: Build, world: World): Promise<Release> {
   using place = build.place
   const files = filesOf(place.dir)
   world.onStep('history copied')
-  const {plan, outcomes, manifest, next} = await buildTables(folder, build, world)
+  const {plan, outcomes, manifest, next} = await buildTables(build, world)
   await writeModels(place.dir, plan)
   await writeChecks(place.dir, outcomes)
   world.onProgress({step: 'publishing'})
-  if (build.isBase) noteLastBuild(folder, {...next, release_id: manifest.release_id}, files)
+  if (build.isBase) noteLastBuild(build.folder, {...next, release_id: manifest.release_id}, files)
   for (const path of [files.spill, files.history, `${files.history}.wal`])
     rmSync(path, {recursive: true, force: true})
   world.onStep('tables written')
@@ -220,6 +220,7 @@ export async function prepareBuild(
   return {
     moment,
     build: {
+      folder,
       config,
       request,
       sources,
@@ -248,8 +249,8 @@ const GO_ON_BYTES = 8_000_000
  * the same.
  * @throws CheckError when a model or check fails
  */
-export async function buildTables(folder: DataFolder, prepared: Build, world: World) {
-  const {sources, request, isPlain, base} = prepared
+export async function buildTables(prepared: Build, world: World) {
+  const {folder, sources, request, isPlain, base} = prepared
   world.onProgress({step: 'compiling'})
   const whole = await compileModels(sources)
   const source = {...prepared, ...planSelection(whole, sources.checks, request.select ?? world.select)}
@@ -257,21 +258,21 @@ export async function buildTables(folder: DataFolder, prepared: Build, world: Wo
   if (isPlain && !request.accept) await requireContract(folder, publishedOf(whole), world)
   if (base) {
     try {
-      return await build(folder, source, world)
+      return await build(source, world)
     } catch (error) {
       // A shared model has changed, or the last build is unreadable.
       if (error instanceof LoantapeError && !MAY_BE_THE_FILE.includes(error.code)) throw error
       world.log.info({reason: messageOf(error)}, 'building whole: could not start from the last build')
     }
   }
-  return await build(folder, {...source, base: undefined}, world)
+  return await build({...source, base: undefined}, world)
 }
 
 /** Errors that an unreadable file of the last build can cause; so can a wrong model. */
 const MAY_BE_THE_FILE = ['MODEL_BUILD', 'CHECK_SQL', 'RELEASE_DAMAGED']
 
-async function build(folder: DataFolder, source: Build & ReturnType<typeof planSelection>, world: World) {
-  const {config, identity, inputs, moment, plan, checks, place, dropped, base: before} = source
+async function build(source: Build & ReturnType<typeof planSelection>, world: World) {
+  const {folder, config, identity, inputs, moment, plan, checks, place, dropped, base: before} = source
   const {timeZone, dayCutoff} = config
   const files = filesOf(place.dir)
   if (!before) for (const file of [files.database, files.work]) rmSync(file, {force: true})

@@ -62,7 +62,7 @@ async function buildAside(
   if (!build) throw new Error('nothing was prepared')
   using building = new DisposableStack()
   const {dir} = building.use(build.place)
-  const {plan, manifest, next} = await buildTables(dataFolderAt(config.dataDir), build, world)
+  const {plan, manifest, next} = await buildTables(build, world)
   const places = building.move()
   const remove = () => places.dispose()
   return {dir, last: next, manifest: {...manifest, files: []}, models: plan.models, [Symbol.dispose]: remove}
