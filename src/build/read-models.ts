@@ -40,11 +40,12 @@ export function createSqlError(
   return createModelError(code, {file: place.file, line}, `${what}: ${said},`, cause)
 }
 
-/** The first line of what the engine says of records, without the value that it could not convert. */
+/** The first line of what the engine says of records, without the values that it could not convert or compute with. */
 export const hideValues = (words: string): string =>
   words
     .replace(/(['"]).*\1/s, '$1…$1')
     .replace(/(?<=\bvalue )[^\s'"]+/, '…')
+    .replace(/\(-?[\d.]+ \S -?[\d.]+\)/, '(…)')
     .replace(/\n.*/s, '')
 
 /** Folders that hold no models, with the form of their files of SQL and CSV, where those are read by their names alone. */

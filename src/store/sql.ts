@@ -85,9 +85,10 @@ export const countRows = (db: Queries, from: string) =>
 
 /** The first column is the id, the others explain it: `deal_7f3a (loan_amount=250000.00)`. */
 export function describeRow(row: Record<string, unknown>): string {
+  const textOf = (value: unknown) => (typeof value === 'string' ? value : JSON.stringify(value))
   const [[id, subject] = ['', ''], ...others] = Object.entries(row)
-  const named = id.endsWith('_id') ? String(subject) : shorten(String(subject))
-  const explained = others.map(([column, value]) => `${column}=${shorten(String(value))}`).join(', ')
+  const named = id.endsWith('_id') ? textOf(subject) : shorten(textOf(subject))
+  const explained = others.map(([column, value]) => `${column}=${shorten(textOf(value))}`).join(', ')
   return escapeLineEnds(explained === '' ? named : `${named} (${explained})`)
 }
 

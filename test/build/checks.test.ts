@@ -133,6 +133,14 @@ test('a check shows five rows, keeps a hundred ids and counts all; as an error i
   )
 })
 
+test('a row is told with lists and groups of values as they are', async () => {
+  const sql = `select 'deal_1' as deal_id, [1, 2] as versions, {'amount': 1.50, 'status': null} as loan`
+  using folder = writeSqlFolder({'checks/odd.sql': `-- None.\n-- severity: warn\n${sql}\n`})
+  await using db = await openDatabase()
+  const samples = ['deal_1 (versions=[1,2], loan={"amount":"1.50","status":null})']
+  expect(await runChecks(db, readChecks([], [folder.path]))).toMatchObject([{samples}])
+})
+
 const toFindings = (results: readonly CheckOutcome[]): Omit<CheckResult, 'ids'>[] =>
   results
     .filter(({failures}) => failures > 0)

@@ -116,12 +116,18 @@ test('a selection is built beside the releases and shows its rows and its path',
   expect(readJson(await lab.run(count))).toEqual({rows: [{deals: 13}]})
 })
 
-test('a cast that fails in a model names the column and tells no value', async () => {
-  const sql = `${HEADER}select cast(property_address as integer)::varchar as deal_id from core.deal\n`
-  using own = writeSqlFolder({[MODEL]: sql})
-  const build = lab.run(['build', '--select', '+mart.small', '--json'], {LOANTAPE_SQL_DIR: own.path})
-  const words = /'…' to INT32 when casting from source column property_address, in .*small\.sql:/
-  await expectRefused(build, 'MODEL_BUILD', words, 3)
+test('a model that fails over a value names the column or the type, and tells no value', async () => {
+  for (const [condition, words] of [
+    [
+      'cast(property_address as integer) = 1',
+      "'…' to INT32 when casting from source column property_address",
+    ],
+    ['cast(loan_amount as bigint) * 1000000000000000000 > 1', 'Overflow in multiplication of INT64 (…)!'],
+  ] as const) {
+    using own = writeSqlFolder({[MODEL]: `${HEADER}select deal_id from core.deal where ${condition}\n`})
+    const build = lab.run(['build', '--select', '+mart.small', '--json'], {LOANTAPE_SQL_DIR: own.path})
+    await expectRefused(build, 'MODEL_BUILD', [words, /small\.sql:/], 3)
+  }
 })
 
 test('a missing SQL folder is a wrong setting, and removing a failing check lets the next sync release', async () => {
