@@ -97,7 +97,8 @@ export type EventsResult = Awaited<ReturnType<typeof applyEvents>>
 
 /**
  * Looks again at the deals that webhooks named or that a described source lists as changed, and appends what is new. Only a walk
- * proves an absence, so a walk runs instead if a deal's own page cannot be read or says that the deal is gone.
+ * proves an absence, so a walk runs instead if a deal's own page cannot be read or says that the deal is gone, or if it is the
+ * first.
  */
 export async function applyEvents(config: Config, world: World) {
   const source = requireSource(config)

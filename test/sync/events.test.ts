@@ -1,10 +1,11 @@
 import {beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
 import {applyEvents} from '../../src/pipeline.ts'
+import {requireWritable} from '../../src/store/data-folder.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {findLearnt} from '../../src/sync/at-source.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {failureOf, someDeals} from '../support/lab.ts'
+import {createLab, failureOf, someDeals} from '../support/lab.ts'
 import {changeRecords, dyingAt, useLab} from '../support/set-up.ts'
 import {countWaitingEvents, receiveEvents} from '../support/webhooks.ts'
 
@@ -149,6 +150,14 @@ test('a walk runs if a deal is gone, to prove it, and if details are off', async
     await lab.query(`select count(*) as deals, count_if(status = 'funded') as funded from core.deal`),
   ).toEqual([{deals: '4', funded: '1'}])
   expect(countWaiting()).toBe(0)
+})
+
+test('the first event leads to the first walk, which no guard compares with a few deals', async () => {
+  await using fresh = await createLab({tables: FEW_TABLES, deals: someDeals(45)})
+  receiveEvents(requireWritable(fresh.folder), 'deal_000001')
+  const outcome = await applyEvents(fresh.config, fresh.createWorld(NOON))
+  expect(outcome).toMatchObject({outcome: 'walked', events: 1, appended: 0})
+  expect(await fresh.query('select count(*) as deals from core.deal')).toEqual([{deals: '45'}])
 })
 
 test('without events nothing happens; events wait for an unavailable source; a busy one is asked more slowly', async () => {
