@@ -231,8 +231,8 @@ const EXAMINATIONS: Examinations = {
     await using client = createClient({...source, description, retries: 0}, world)
     const {body} = await askForDeals(client, source)
     const words = `${source.baseUrl} answers and accepts the key${describeTransport(source.baseUrl)}`
-    const {records} = readPage(body, known.envelope)
-    if (known.source_base_url !== undefined) return words
+    const {records} = readPage(body, known?.envelope)
+    if (known?.baseUrl) return words
     const isWhole =
       (description && description.deals.page === undefined) ||
       (source.detail === 'auto' && isWholeList(records, readMappedFields(folder)))

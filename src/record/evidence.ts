@@ -29,9 +29,10 @@ import {readQuery} from '../store/sql.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {type Frame, type TapeLine, targetOf, textOf} from '../store/tape.ts'
 import {requireReadKey, type TapeKey} from '../store/tape-key.ts'
-import {openHistory, readSettings} from '../store/warehouse.ts'
+import {openHistory} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
 import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
+import {findPast} from '../sync/walk.ts'
 
 const MANIFEST = 'manifest.json'
 
@@ -114,7 +115,7 @@ async function collectProof(config: Config, folder: DataFolder, {of, from}: Evid
   }
   const {historyId, tapeHead, baseUrl, mapped} = await ask(async (db) => ({
     ...(await readHistoryId(db, subject.known_at)),
-    baseUrl: (await readSettings(db)).source_base_url ?? '',
+    baseUrl: (await findPast(db, dealStream)).baseUrl ?? '',
     mapped: await listKnownFields(db),
   }))
   if (subject.history_id !== historyId)

@@ -271,7 +271,7 @@ async function listPendingMigrations(db: Database, catalog: string, dir: string 
 }
 
 /** `hash_key` is the fingerprint of the key, `tape_head` the chain of the last unit. */
-type SettingName = 'source_base_url' | 'envelope' | 'hash_key' | 'folder_id' | 'tape_head'
+type SettingName = 'hash_key' | 'folder_id' | 'tape_head'
 
 const settingRow = z.object({name: z.string(), value: z.string()})
 

@@ -14,7 +14,7 @@ import type {Database} from '../store/database.ts'
 import {readFact} from '../store/recorded.ts'
 import type {CurrentRun} from '../store/runs.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
-import {hasWarehouse, openHistory, readSettings} from '../store/warehouse.ts'
+import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import {openToSettle} from './catch-up.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
 import {findDescription, findLastSettle} from './mapped-fields.ts'
@@ -121,12 +121,11 @@ export function readDescription(folder: DataFolder, isAccepted = false): SourceD
  * @throws ConfigError `SOURCE_PINNED`
  */
 async function requirePin(db: Database, config: SourceConfig, isMoved = false) {
-  const settings = await readSettings(db)
-  const {source_base_url: pinned} = settings
-  if (!isMoved && pinned !== undefined && pinned !== config.baseUrl)
-    throw newError('SOURCE_PINNED', `Base URL '${config.baseUrl}': this data folder belongs to '${pinned}'.`)
-  const {filter} = await findPast(db, dealStream)
-  if (filter === null || filter === requestOf(dealStream, config).filter) return settings
+  const past = await findPast(db, dealStream)
+  const {filter, baseUrl} = past
+  if (!isMoved && baseUrl !== null && baseUrl !== config.baseUrl)
+    throw newError('SOURCE_PINNED', `Base URL '${config.baseUrl}': this data folder belongs to '${baseUrl}'.`)
+  if (filter === null || filter === requestOf(dealStream, config).filter) return past
   const asked = config.stage === undefined ? 'is not set' : `'${config.stage}'`
   throw newError(
     'SOURCE_PINNED',
@@ -137,7 +136,7 @@ async function requirePin(db: Database, config: SourceConfig, isMoved = false) {
 
 /** As {@link requirePin}, of a data folder that may be new. @throws ConfigError `SOURCE_PINNED` */
 export async function readPin(folder: DataFolder, config: SourceConfig) {
-  if (!hasWarehouse(folder)) return {}
+  if (!hasWarehouse(folder)) return undefined
   await using db = await openHistory(folder)
   return await requirePin(db, config)
 }

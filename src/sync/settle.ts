@@ -141,9 +141,6 @@ export async function settleUnit(db: Database, unit: Intake, settling: Settling)
   const batch = unit.kind === 'walk' ? unit.walk : unit.batch
   const plan = await planChanges(db, stream, batch)
   await judge?.(plan)
-  // A refused walk pins neither source nor envelope.
-  if (unit.kind === 'walk')
-    await writeSettings(db, {source_base_url: unit.walk.baseUrl, envelope: unit.walk.envelope})
   await settle(db, {kind, walkId: batch.walkId, now}, async (recorded) => {
     await applyObservations(db, stream, batch, {plan, recorded})
     if (unit.kind === 'replay')

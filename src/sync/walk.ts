@@ -83,13 +83,23 @@ const pastRow = z.object({
   businessDate: z.string().nullable(),
   startedAt: z.coerce.bigint().nullable(),
   filter: z.string().nullable(),
+  baseUrl: z.string().nullable(),
+  envelope: z.string().nullable(),
 })
 
-/** Latest date, start and filter of the applied walks; null before the first. `startedAt` is microseconds since the epoch. */
+/**
+ * Latest date and start of the applied walks, and what the last of them asked for and found; null before the first. `startedAt`
+ * is microseconds since the epoch.
+ */
 export function findPast(db: Database, stream: Stream) {
   return db.one(
     pastRow,
-    `select max(business_date) as "businessDate", epoch_us(max(started_at)) as "startedAt", arg_max(filter, recorded_at) as filter
+    `select
+       max(business_date) as "businessDate",
+       epoch_us(max(started_at)) as "startedAt",
+       arg_max(filter, recorded_at) as filter,
+       arg_max(base_url, recorded_at) as "baseUrl",
+       arg_max(envelope, recorded_at) as envelope
      from history.raw.walk
      where stream = $1 and state = 'applied'`,
     [stream.name],
@@ -155,7 +165,6 @@ async function describeWalk(
 async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Promise<WalkIntake> {
   const {db, client, config, accepted} = tools
   const {stream, walk} = unit
-  const envelope = accepted.has('envelope') ? null : ((await readSettings(db)).envelope ?? null)
   const known = `select count(*) from ${tablesOf(stream).head} where kind in ('seen', 'missing')`
   const present = await db.value(z.coerce.number(), known)
   const waitedBefore = client.waitedMs - walk.waitedMs
@@ -172,7 +181,7 @@ async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Prom
     mostIds: mostListed(present, config, accepted),
     pageSize: config.pageSize,
     filter: config.stage === undefined ? undefined : {status: config.stage},
-    envelope,
+    envelope: accepted.has('envelope') ? null : (await findPast(db, stream)).envelope,
   }
   if (walk.pages > 0) {
     const read = db.stream(

@@ -39,7 +39,7 @@ function writeMigrations(sql: string): string {
 
 test('a new warehouse has every migration; a later one is applied once, and stored data stays; a failed one changes nothing', async () => {
   await using db = await openWarehouse(data.folder)
-  await writeSettings(db, {envelope: 'top level'})
+  await writeSettings(db, {hash_key: 'top level'})
   expect(await listMigrations(db)).toEqual(MIGRATIONS)
   const failing = writeMigrations('create table raw.more (value integer); from nowhere')
   await expect(migrate(db, 'history', failing)).rejects.toThrow('nowhere')
@@ -48,7 +48,7 @@ test('a new warehouse has every migration; a later one is applied once, and stor
   const dir = writeMigrations("alter table raw.setting add column since varchar default 'ever'")
   for (let time = 0; time < 2; time += 1) await migrate(db, 'history', dir)
   expect(await db.all(anyRow, 'from history.raw.setting')).toEqual([
-    {name: 'envelope', value: 'top level', since: 'ever'},
+    {name: 'hash_key', value: 'top level', since: 'ever'},
   ])
   expect(await listMigrations(db)).toEqual([...MIGRATIONS, '0002_since.sql'])
 })
@@ -137,22 +137,22 @@ test('a history that lacks migrations gets them before it is read, and keeps its
   expect(await history.all(anyRow, 'from history.main.kept')).toEqual([{value: 7}])
 })
 
-const ENVELOPE = `select value from history.raw.setting where name = 'envelope'`
+const HASH_KEY = `select value from history.raw.setting where name = 'hash_key'`
 
 test('while the source is asked, many can read the history at once, and the stage stays', async () => {
   await using db = await openWarehouse(data.folder)
-  await writeSettings(db, {envelope: 'first'})
+  await writeSettings(db, {hash_key: 'first'})
   await db.run('create temp table staged as select 7 as value')
   await db.closedWhile(async () => {
     await using one = await openHistory(data.folder)
     await using other = await openHistory(data.folder)
     for (const reader of [one, other]) {
-      expect(await reader.all(anyRow, ENVELOPE)).toEqual([{value: 'first'}])
+      expect(await reader.all(anyRow, HASH_KEY)).toEqual([{value: 'first'}])
       await expect(reader.run('delete from history.raw.setting')).rejects.toThrow(/read-only/)
     }
     await db.run('insert into staged values (8)')
   })
-  await writeSettings(db, {envelope: 'second'})
+  await writeSettings(db, {hash_key: 'second'})
   expect(await db.all(anyRow, 'from staged')).toEqual([{value: 7}, {value: 8}])
 })
 
@@ -181,18 +181,18 @@ test('a writer waits for current readers and blocks new ones, who then read what
   const told: string[] = []
   {
     await using db = await openWarehouse(data.folder)
-    await writeSettings(db, {envelope: 'first'})
+    await writeSettings(db, {hash_key: 'first'})
   }
   const reader = await openHistory(data.folder)
   const writing = openWarehouse(data.folder).then(async (db) => {
     told.push('writes')
-    await writeSettings(db, {envelope: 'second'})
+    await writeSettings(db, {hash_key: 'second'})
     await db[Symbol.asyncDispose]()
   })
   await until(() => isHeld(`${data.folder.warehouseLock}.gate`))
   const later = openHistory(data.folder).then(async (db) => {
     told.push('reads')
-    const rows = await db.all(anyRow, ENVELOPE)
+    const rows = await db.all(anyRow, HASH_KEY)
     await db[Symbol.asyncDispose]()
     return rows
   })
@@ -217,7 +217,7 @@ const HOLD_FILE = `
 test("a writer is refused while another reads too long, or has it open, by its pid; a killed one's commits are there", async () => {
   {
     await using db = await openWarehouse(data.folder)
-    await writeSettings(db, {envelope: 'before'})
+    await writeSettings(db, {hash_key: 'before'})
   }
   const locked = {code: 'WAREHOUSE_LOCKED', exitCode: 4}
   {
@@ -241,5 +241,5 @@ test("a writer is refused while another reads too long, or has it open, by its p
     await once(holder, 'exit')
   }
   await using db = await openWarehouse(data.folder)
-  expect((await readSettings(db)).envelope).toBe('before')
+  expect((await readSettings(db)).hash_key).toBe('before')
 })

@@ -17,7 +17,7 @@ import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {BESIDE, createStage} from '../../src/sync/stream-tables.ts'
 import {listReadableTapes} from '../../src/sync/tapes.ts'
 import {anyRow} from '../support/data.ts'
-import {aDeal, day, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, day, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
 import {readFieldAs} from '../support/schema.ts'
 import {changeRecords, dyingAt, linkBorrower, useLab} from '../support/set-up.ts'
@@ -160,6 +160,16 @@ test('one walk is undone as if it had never been, for every later rebuild', asyn
   expect((await lab.walk(day(5))).changes).toMatchObject({unchanged: 30})
   const again = await failureOf(rebuild({without: {walk: 'w_nobody', why: 'x'}}))
   expect(again).toMatchObject({code: 'UNKNOWN_NAME'})
+})
+
+test('a folder whose only walk was of another service, and is undone, belongs to none', async () => {
+  await using other = await createLab({deals: someDeals(3)})
+  const {baseUrl, apiKey} = other.config
+  rmSync(lab.folder.root, {recursive: true})
+  const {walk_id: walk} = (await lab.walk(day(2), {config: {baseUrl, apiKey}})).certificate
+  expect(await failureOf(lab.walk(day(3)))).toMatchObject({code: 'SOURCE_PINNED'})
+  await rebuild({without: {walk, why: 'another service'}, isApplied: true})
+  expect((await lab.walk(day(3))).changes).toMatchObject({created: 30})
 })
 
 test('a walk that was taken back stays so, whichever run dies and whichever warehouse is put back', async () => {
