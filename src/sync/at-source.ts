@@ -6,6 +6,7 @@ import {STREAMS} from '../contract/streams.ts'
 import {businessDateOf, type Clock, createSteadyClock, isBehind} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
+import {quantity} from '../core/money.ts'
 import {listSome} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import type {SourceClient} from '../source/client.ts'
@@ -161,7 +162,7 @@ const toMs = (micros: bigint) => Number(micros / 1000n)
 const formatMs = (ms: number) => new Date(ms).toISOString()
 
 const lateUnit = z.object({name: z.string().nullable(), settled_ms: z.coerce.number()})
-const lateRecords = z.object({plural: z.string(), ids: z.array(z.string())})
+const lateRecords = z.object({noun: z.string(), plural: z.string(), ids: z.array(z.string())})
 
 /** Ids that an error names in its text, and in its details. */
 const NAMED = 3
@@ -194,14 +195,14 @@ export async function requireClock(db: Database, zone: Zone, now: number): Promi
   )
   const records = await db.all(
     lateRecords,
-    `select plural, list(id order by id) as ids from (${OBSERVED}) where seen_at > $1 group by plural
+    `select noun, plural, list(id order by id) as ids from (${OBSERVED}) where seen_at > $1 group by noun, plural
      order by plural <> '${dealStream.plural}', plural`,
     late,
   )
   const names = new Set(units.map(({name, settled_ms}) => name ?? businessDateOf(settled_ms, zone)))
-  const told = records.map(({plural, ids}) => {
+  const told = records.map(({noun, ids}) => {
     const some = ids.slice(0, NAMED).map((id) => `'${id}'`)
-    return `${ids.length} ${plural} (${some.join(', ')}${ids.length > NAMED ? ', …' : ''})`
+    return `${quantity(ids.length, noun)} (${some.join(', ')}${ids.length > NAMED ? ', …' : ''})`
   })
   const until = formatMs(toMs(last))
   throw newError(
@@ -218,5 +219,5 @@ export async function requireClock(db: Database, zone: Zone, now: number): Promi
 
 const OBSERVED = STREAMS.map(
   ({name, plural, idColumn}) =>
-    `select '${plural}' as plural, ${idColumn} as id, greatest(observed_at, detail_at) as seen_at from history.raw.${name}_head`,
+    `select '${name}' as noun, '${plural}' as plural, ${idColumn} as id, greatest(observed_at, detail_at) as seen_at from history.raw.${name}_head`,
 ).join(' union all ')

@@ -118,7 +118,7 @@ test('a look under a clock that was ahead stops the next run, and a rebuild with
   const refusal = {code: 'CLOCK_BACKWARDS', exitCode: 2, details: {deals: [aDeal(3).id]}}
   const stopped = await failureOf(lab.walk(DAY_3, {config: SMALL}))
   expect(stopped).toMatchObject(refusal)
-  expect(stopped.message).toContain(': 2027-02-03; 1 deals (')
+  expect(stopped.message).toContain(': 2027-02-03; 1 deal (')
   receive(aDeal(4).id)
   const events = applyEvents({...lab.config, ...SMALL}, lab.createWorld(DAY_3))
   expect(await failureOf(events)).toMatchObject(refusal)
