@@ -216,7 +216,7 @@ export async function replayRecords(
   await using opened = await openToSettle(config, {folder, stateDb}, world)
   const {db, tapes, walks, streams} = opened
   await requireClock(db, config, world.clock.now())
-  const waiting = await listWaiting(db)
+  const waiting = (await listWaiting(db)).filter(({recorded_at}) => recorded_at !== null)
   const found = findQuarantinedRecords(waiting, listReadableTapes(folder, stateDb, tapes.key))
   const replayed = new Set<string>()
   let appended = 0
@@ -225,7 +225,6 @@ export async function replayRecords(
     const normalise = createNormaliser(stream)
     const translate = description && createRecordReader(stream, description)
     const lines = entries.flatMap((entry) => {
-      if (entry.recorded_at === null) return []
       const {texts, ...place} = found.get(entry.quarantine_id) ?? {}
       const {record, read} = texts?.() ?? {}
       const isAgain = translate && record !== undefined && read !== undefined
