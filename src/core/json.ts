@@ -84,7 +84,9 @@ function markRepeated(value: unknown, paths: readonly Step[][]): void {
     let holder = value
     for (const [depth, name] of path.entries()) {
       if (typeof holder !== 'object' || holder === null) break
-      if (!Array.isArray(holder)) Reflect.set(holder, REPEATED, [...listRepeated(holder), path.slice(depth)])
+      const known: Step[][] = Reflect.get(holder, REPEATED) ?? []
+      known.push(path.slice(depth))
+      if (!Array.isArray(holder)) Reflect.set(holder, REPEATED, known)
       holder = Reflect.get(holder, name)
     }
   }
