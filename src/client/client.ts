@@ -29,7 +29,7 @@ export class ApiError extends Error {
   readonly errors: readonly {path: string; message: string}[]
   /** The service's id of the request. */
   readonly requestId: string | null
-  /** Whether the service may have done what was asked: an attempt had no answer, or a 5xx. */
+  /** Whether the service may have done what was asked: an attempt had no answer, one that cannot be read, or a 5xx. */
   mayBeDone = false
 
   constructor(
@@ -190,7 +190,8 @@ export function createDealClient(options: ClientOptions) {
 const BACKOFF_MS = 250
 const LONGEST_WAIT_MS = 60_000
 const OVERLOADED = new Set([429, 503])
-const FAILING = new Set([500, 502, 503, 504])
+/** 0: no answer. */
+const FAILING = new Set([0, 500, 502, 504])
 
 const said = z.string().min(1).optional().catch(undefined)
 
@@ -261,8 +262,8 @@ function createSender(options: ClientOptions) {
       const answer = await attempt(request, parts)
       if (answer instanceof Response && answer.ok) return answer
       const {status} = answer
-      mayBeDone ||= status === 0 || status >= 500
-      const mayRepeat = OVERLOADED.has(status) || ((status === 0 || FAILING.has(status)) && isRepeatable)
+      mayBeDone ||= status < 300 || status >= 500
+      const mayRepeat = OVERLOADED.has(status) || (FAILING.has(status) && isRepeatable)
       const refusal = answer instanceof Response ? await refusalOf(answer) : answer
       refusal.mayBeDone = mayBeDone
       if (!mayRepeat || count >= retries) throw refusal

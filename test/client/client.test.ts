@@ -200,7 +200,8 @@ test('an answer that unpacks beyond the limit is abandoned, once', async () => {
   })
   const lured = createDealClient({baseUrl: bomb.url, apiKey: API_KEY, timeoutMs: PATIENT_MS})
   expect(await failureOf(lured.deals.get('deal_1'))).toMatchObject({code: 'answer_too_large', status: 200})
-  expect(bomb.requests).toHaveLength(1)
+  expect(await failureOf(lured.deals.create(newDeal))).toMatchObject({mayBeDone: true})
+  expect(bomb.requests).toHaveLength(2)
 })
 
 test('sends no change twice if the first may have taken effect', async () => {
