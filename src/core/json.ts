@@ -10,11 +10,13 @@ const NAME_END = /"[ \t\n\r]*:/g
 /** Records sit no deeper than this in an answer. */
 const MARKED_DEPTH = 4
 
+const BYTE_ORDER_MARK = /^\uFEFF/
+
 /** Undefined if the text is not JSON. If an object repeats a name, the last value wins, and {@link listRepeated} lists the name. */
 export function parseJson(text: string): unknown {
   let value: unknown
   try {
-    value = JSON.parse(text)
+    value = JSON.parse(text.replace(BYTE_ORDER_MARK, ''))
   } catch {
     return undefined
   }
@@ -34,7 +36,7 @@ export type Refuse = (problem: string, cause?: unknown) => Error
 export function parseWritten<T>(text: string, refuse: Refuse, schema: z.ZodType<T>): T {
   let value: unknown
   try {
-    value = JSON.parse(text.replace(/^\uFEFF/, ''))
+    value = JSON.parse(text.replace(BYTE_ORDER_MARK, ''))
   } catch (cause) {
     const [place] = /line \d+ column \d+/.exec(messageOf(cause)) ?? []
     throw refuse(place === undefined ? 'expected JSON' : `expected JSON at ${place}`, cause)

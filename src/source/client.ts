@@ -248,7 +248,7 @@ const CONTENT_TYPES = /^(unknown|(text|application)\/(html|plain|csv|xml|json|pr
 
 /** Null for a 4xx answer that is not JSON. @throws ContractError `SOURCE_TOO_LARGE`; RetryableError */
 function parseAnswer({status, headers, received}: Exchange, target: Target): unknown {
-  const text = new TextDecoder().decode(received.body)
+  const text = received.body.toString()
   if (holdsMoreValues(text, MOST_VALUES)) throw createTooLarge(target, 'more than a million values')
   const body = parseJson(text)
   if (body === undefined && status < 300) {

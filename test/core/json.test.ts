@@ -98,7 +98,8 @@ test('reports each repeated name in an object, and no other', () => {
   expect(listRepeated(parseJson(many))).toHaveLength(300_000)
 })
 
-test('a file with a byte order mark is read', () => {
+test('a file or an answer with a byte order mark is read', () => {
+  expect(listRepeated(parseJson('\ufeff{"a": 1, "a": 2}'))).toEqual([['a']])
   const refuse = (problem: string) => new Error(problem)
   expect(parseWritten('\ufeff{"a": 1}', refuse, z.unknown())).toEqual({a: 1})
   const twice = () => parseWritten('\ufeff{"a": 1, "a": 2}', refuse, z.unknown())
