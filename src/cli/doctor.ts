@@ -64,7 +64,8 @@ export const commands = {
     },
     ({findings, tried}) => [
       renderFindings(findings),
-      tried && ['', 'The first deal of the list:', tableOf(tried.fields), tried.problems],
+      tried && ['', tried.fields.length > 0 && ['The first deal of the list:', tableOf(tried.fields)]],
+      tried?.problems,
     ],
     ({healthy}) => (healthy ? 0 : 1),
   ),
@@ -323,9 +324,10 @@ async function askForFirstDeal(
   client: SourceClient,
   source: SourceConfig,
   ownPage: string | undefined,
-): Promise<{told: [Told, ...Told[]]; problem?: string}> {
+): Promise<{told: [Told, ...Told[]]; problem?: string} | undefined> {
   const {body, received} = await askForDeals(client, source)
   const [row] = readPage(body).records
+  if (row === undefined) return undefined
   const listed = {read: row, received, steps: ['0'], where: ''}
   if (ownPage === undefined || source.detail === 'off' || !isObject(row) || typeof row.id !== 'string')
     return {told: [listed]}
@@ -351,7 +353,9 @@ async function readFirstDeal(config: Config, world: World) {
   const source = requireSource(config)
   await using client = createClient({...source, description, retries: 0}, world)
   const ownPage = description ? description.deals.page : `${dealStream.listPath}/{id}`
-  const {told, problem} = await askForFirstDeal(client, source, ownPage)
+  const first = await askForFirstDeal(client, source, ownPage)
+  if (!first) return {fields: [], problems: ['There is no deal to try: the list is empty.']}
+  const {told, problem} = first
   const show = (value: unknown) => (value === undefined ? '(nothing)' : JSON.stringify(value))
   const findTold = (path: readonly string[]) =>
     told.find(({read}) => findValue(read, path, null) !== undefined) ?? told[0]
@@ -365,8 +369,8 @@ async function readFirstDeal(config: Config, world: World) {
     return {field, 'sent as': paths.join(', ') + found.where, value, 'read as': read}
   })
   const whole: unknown = Object.assign({}, ...told.map(({read}) => read).reverse())
-  const first = createNormaliser({...dealStream, mapped})([whole], 0n)
-  const values = mappedValues.parse(parseJson(first.observations[0]?.mapped ?? '[]'))
+  const read = createNormaliser({...dealStream, mapped})([whole], 0n)
+  const values = mappedValues.parse(parseJson(read.observations[0]?.mapped ?? '[]'))
   const ofMapping = mapped.map(({name, path, type}) => {
     const kept = values.find((value) => value.name === name)
     const read = kept?.is_readable === false ? `unreadable as ${type}` : show(kept?.value)
@@ -376,7 +380,7 @@ async function readFirstDeal(config: Config, world: World) {
   })
   const isWithheld = told.some(({received: {original}}) => original && !original.body)
   const problems = [
-    ...first.quarantined.map(({path, reason}) => `It cannot be read: ${path}: ${reason}.`),
+    ...read.quarantined.map(({path, reason}) => `It cannot be read: ${path}: ${reason}.`),
     ...(problem === undefined ? [] : [problem]),
     ...(isWithheld ? ['What was sent is not shown: the answer holds the key.'] : []),
   ]

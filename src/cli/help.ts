@@ -19,7 +19,7 @@ export const commands = {
           const given = [setting, `${setting}_FILE`, `${setting}_COMMAND`].find((name) => env[name])
           const [from = ''] = layers.findLast(([, layer]) => given && layer[given] !== undefined) ?? []
           const by = given === undefined ? 'default' : given === setting ? from : `${given} in ${from}`
-          return {setting, value: String(value ?? '(not set)'), from: by}
+          return {setting, value: String(value), from: by}
         }),
       ),
     )

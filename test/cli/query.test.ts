@@ -228,10 +228,6 @@ test('statements span several lines and are completed, corrected, cleared and re
   expect((await shell.ended).code).toBe(0)
 })
 
-test('off a terminal it points to `query`', async () => {
-  await expectRefused(lab.run(['sql', '--json']), 'USAGE', '`loantape query -`')
-})
-
 test('a query of a release whose file was changed says how to make that again', async () => {
   const {database} = requireRelease(lab.folder)
   const whole = readFileSync(database)

@@ -51,6 +51,7 @@ const wrong: [args: string, code: string, words: RegExp][] = [
   ['--data= status', 'USAGE', /Folder '' in --data: expected a path/],
   ['completion tcsh', 'USAGE', /'tcsh' in <shell>: expected bash, zsh, fish/],
   ['status --max-age old', 'USAGE', /'old' in --max-age: .*26h/],
+  ['sql', 'USAGE', /`loantape query -`/],
   ['query 1 --format xml', 'USAGE', /'xml' is invalid.*table, csv, json/],
   ['export excel', 'UNKNOWN_NAME', /'excel'.*csv, parquet, xlsx.*, xero.*\. Nothing was changed\./],
   ['export csv --table core.loan', 'UNKNOWN_NAME', /'core\.loan'.*core\.deal,/],
