@@ -206,10 +206,10 @@ export function parseDealRows(file: string, text: string): DealRow[] {
       return {line, reference, problem: 'row: expected as many cells as in the header; a comma needs quotes'}
     const earlier = lines.get(reference)
     lines.set(reference, earlier ?? line)
-    if (earlier !== undefined)
-      return {line, reference, problem: `external_reference: also in line ${earlier}`}
     const {success, data, error} = rowSchema.safeParse(record)
-    return {line, reference, ...(success ? {deal: data} : {problem: describeIssues(error).join('; ')})}
+    if (!success) return {line, reference, problem: describeIssues(error).join('; ')}
+    if (earlier === undefined) return {line, reference, deal: data}
+    return {line, reference, problem: `external_reference: also in line ${earlier}`}
   })
 }
 
