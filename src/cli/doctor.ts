@@ -121,9 +121,12 @@ const EXAMINATIONS: Examinations = {
     requireWritable(folder)
     const {bavail, bsize} = await statfs(folder.root)
     const [free, copied] = [bavail * bsize, statSync(folder.warehouse, {throwIfNoEntry: false})?.size ?? 0]
-    if (free > copied) return `${folder.root}, ${Math.round(free / 1e9)} GB free`
-    const [few, many] = [free, copied].map((bytes) => groupThousands(String(Math.round(bytes / 1e6))))
-    throw newError('DISK_FULL', `Disk of '${folder.root}': ${few} MB free, and a build copies ${many} MB.`)
+    const inMb = (bytes: number) => `${groupThousands(Math.round(bytes / 1e6))} MB`
+    if (free > copied) return `${folder.root}, ${inMb(free)} free`
+    throw newError(
+      'DISK_FULL',
+      `Disk of '${folder.root}': ${inMb(free)} free, and a build copies ${inMb(copied)}.`,
+    )
   },
   tapes: async (config, folder, world) => {
     if (!hasStateDb(folder)) return 'none yet'

@@ -31,7 +31,7 @@ function openTranscript(root: string, settings: Record<string, string>) {
         .replaceAll(root, '…')
         .replaceAll(/(?<!\d)(?!2026-0[123])\d{4}-?\d\d-?\d\dT[\d:.]+Z/g, (at) => at.replaceAll(/\d/g, '#'))
         .replaceAll(/(?<=sk_test_)\w+|(?<=w_)\d+|(?<=Z-)\w{13}|[\da-f]{12,}/g, (id) => '#'.repeat(id.length))
-        .replaceAll(/[\d.]+(?= [MG]B)|(?<=^(Models|Next slot|✓ models)\b).*|(?<=127\.0\.0\.1:)\d+/gm, '#'),
+        .replaceAll(/[\d.,]+(?= MB)|(?<=^(Models|Next slot|✓ models)\b).*|(?<=127\.0\.0\.1:)\d+/gm, '#'),
   }
 }
 
