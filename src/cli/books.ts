@@ -14,7 +14,7 @@ import {dataFolderAt} from '../store/data-folder.ts'
 import {openRelease, requireRelease} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {does, type Invocation} from './command.ts'
-import {escapeControls, figure, type Text, tableOf, tableOfTerms} from './table.ts'
+import {figure, type Text, tableOf, tableOfTerms} from './table.ts'
 
 export const commands = {
   'accounting init': does(
@@ -102,7 +102,7 @@ function renderNote({note_no, about, subject, text, at, who, replaces}: Note): s
   const before = replaces === null ? '' : ` in place of ${replaces}`
   const words =
     text === null ? `${at} ${who} withdrew note ${replaces}` : `${note_no}${before}: ${at} ${who}: ${text}`
-  return escapeLineEnds(escapeControls(`${words} (${about} ${subject})`))
+  return escapeLineEnds(`${words} (${about} ${subject})`)
 }
 
 export function renderClosed(closed: Awaited<ReturnType<typeof closePeriod>>): Text {

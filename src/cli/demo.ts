@@ -25,7 +25,7 @@ import {dollars, percent, ratio} from '../web/figures.ts'
 import {does, type Invocation} from './command.ts'
 import {readConfig} from './read-config.ts'
 import {renderSteps} from './run.ts'
-import {figure, type Text, tableOf} from './table.ts'
+import {figure, quoteForShell, type Text, tableOf} from './table.ts'
 
 export const commands = {
   demo: does(async ({cli, options: given}: Invocation<DemoOptions>) => {
@@ -270,7 +270,7 @@ function renderDemo(
   {summary, by_status, release_dir}: Awaited<ReturnType<typeof runDemo>>,
   dataDir: string,
 ): Text {
-  const quoted = /^[\w./-]+$/.test(dataDir) ? dataDir : `'${dataDir.replaceAll("'", "'\\''")}'`
+  const quoted = quoteForShell(dataDir)
   const query = `npx loantape query --data ${quoted}`
   const local = relative('.', release_dir)
   const parts = (['open', 'funded', 'ended'] as const).map((part) => ({

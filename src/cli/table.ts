@@ -58,6 +58,10 @@ export function escapeControls(text: string): string {
   return text.replace(INVISIBLE, (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, '0')}`)
 }
 
+/** Makes a path one word of a command line to copy. */
+export const quoteForShell = (path: string) =>
+  /^[\w./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`
+
 /** Fits tables into `width` columns. */
 export function layOut(text: Text, width: number): string {
   return listBlocks(text, width).join('\n')

@@ -7,7 +7,7 @@ import {dataFolderAt} from '../store/data-folder.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {NOT_AT_HAND} from '../sync/quarantine.ts'
 import {does, type Invocation} from './command.ts'
-import {apart, figure, type Text, tableOf} from './table.ts'
+import {apart, figure, quoteForShell, type Text, tableOf} from './table.ts'
 
 export const commands = {
   trace: does(
@@ -83,6 +83,6 @@ function renderEvidence({dir, release_id, batch_id, tapes, lines, answers, reduc
   return [
     `Evidence of ${batch_id === null ? '' : `batch ${batch_id} of `}release ${release_id}: ${dir}`,
     `${quantity(lines, 'line')} of ${quantity(tapes, 'tape')}, ${quantity(answers, 'answer')}${reduced === 0 ? ' as received' : `, ${reduced} of them translated by source.json or without what the contract does not know`}. It holds deals in plain text: give it to nobody else.`,
-    `\`python3 ${dir}/check.py\` checks it, on any machine.`,
+    `\`python3 ${quoteForShell(`${dir}/check.py`)}\` checks it, on any machine.`,
   ]
 }

@@ -89,7 +89,7 @@ test('what commands tell people about a lender', async () => {
   await say(fourth, "period reopen 2026-02 --why 'a late fee'", 'period close 2026-02 --why again')
   await say(fourth, 'note add --day 2026-02-28 --text end', 'note add --deal deal_000001 --text late')
   await say(fourth, "note add --replaces 1 --text 'the end'", 'note withdraw 2', 'note list')
-  await say(fourth, `evidence current ${at('evidence')}`, `evidence ${batch} ${at('of-batch')}`)
+  await say(fourth, `evidence current ${at('evidence')}`, `evidence ${batch} '${at('of batch')}'`)
   await say(fourth, `backup ${at('saved')} --deliver share`, `verify --backup ${at('saved')}`)
   await say(fourth, 'verify --rebuild', 'rebuild', 'prune --dry-run', 'trace deal_000001')
   const keys = `--db ${at('keys.db')}`
