@@ -1,10 +1,8 @@
-import {z} from 'zod'
 import {messageOf, newError} from '../core/errors.ts'
 import type {BuildPlan, Model, World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import {openDatabase} from '../store/database.ts'
 import {findCurrentRelease, openRelease, type Release, unlessDamaged} from '../store/release.ts'
-import {readQuery, readTables, type TableColumn} from '../store/sql.ts'
+import {readTables, type TableColumn} from '../store/sql.ts'
 import {MAPPED_TABLES} from './sources.ts'
 
 /** What readers of a published table rely on; `columns` are in order. */
@@ -23,32 +21,51 @@ export const publishedOf = ({models, columns}: Pick<BuildPlan, 'models' | 'colum
     isPublished ? {name, contract, columns: columns.get(name) ?? []} : [],
   )
 
-export type SchemaChange = z.output<typeof changeRow>
-const changeRow = z.object({
-  table: z.string(),
+interface SchemaChange {
+  table: string
   /** Null if the change concerns the whole table. */
-  column: z.string().nullable(),
-  change: z.enum(['came', 'went', 'type', 'order']),
+  column: string | null
+  change: 'came' | 'went' | 'type' | 'order'
   /** The column's types; null for a whole table, and on the side that lacks the column. */
-  before: z.string().nullable(),
-  after: z.string().nullable(),
-  contract_before: z.number().nullable(),
-  contract_after: z.number().nullable(),
+  before: string | null
+  after: string | null
+  contract_before: number | null
+  contract_after: number | null
   /** Whether readers miss what they knew without a higher contract number announcing it. */
-  is_breaking: z.boolean(),
-})
+  is_breaking: boolean
+}
 
-/** Changes by table, then in the order of columns. */
-export async function compareSchemas(
-  before: readonly Published[],
-  after: readonly Published[],
-): Promise<SchemaChange[]> {
-  await using db = await openDatabase()
-  const sides = [before, after].map((side) => JSON.stringify(side))
-  const changes = await db.all(changeRow, readQuery('schema_changes'), sides)
-  // Columns of mapped fields are sorted by name, so each new one moves others.
-  const isOfOrder = ({table, change}: SchemaChange) => change === 'order' && MAPPED_TABLES.includes(table)
-  return changes.map((change) => (isOfOrder(change) ? {...change, is_breaking: false} : change))
+/** Changes by table, then in the order of columns, those that came last. */
+export function compareSchemas(before: readonly Published[], after: readonly Published[]): SchemaChange[] {
+  const tables = new Set([...before, ...after].map(({name}) => name))
+  return [...tables].sort().flatMap((table) => {
+    const [was, now] = [before, after].map((side) => side.find(({name}) => name === table))
+    const contracts = {contract_before: was?.contract ?? null, contract_after: now?.contract ?? null}
+    const isAnnounced = was && now && now.contract > was.contract
+    const tell = (
+      change: SchemaChange['change'],
+      {column = null, before = null, after = null}: Partial<SchemaChange> = {},
+    ): SchemaChange => {
+      // Columns of mapped fields are sorted by name, so each new one moves others.
+      const isFine = change === 'came' || (change === 'order' && MAPPED_TABLES.includes(table))
+      return {table, column, change, before, after, ...contracts, is_breaking: !isFine && !isAnnounced}
+    }
+    if (!was || !now) return [tell(was ? 'went' : 'came')]
+    const isIn = (columns: readonly TableColumn[], column: TableColumn) =>
+      columns.some(({name}) => name === column.name)
+    const stays = was.columns.filter((column) => isIn(now.columns, column))
+    const known = was.columns.flatMap(({name: column, type}) => {
+      const place = now.columns.findIndex(({name}) => name === column)
+      const found = now.columns[place]
+      if (!found) return [tell('went', {column, before: type})]
+      const types = {column, before: type, after: found.type}
+      if (found.type !== type) return [tell('type', types)]
+      // It has moved if it is in another place among those that stay, or behind a new one.
+      return stays[place]?.name === column ? [] : [tell('order', types)]
+    })
+    const came = now.columns.filter((column) => !isIn(was.columns, column))
+    return [...known, ...came.map(({name, type}) => tell('came', {column: name, after: type}))]
+  })
 }
 
 /**
@@ -67,7 +84,7 @@ export async function requireContract(
     log.warn({reason: messageOf(error)}, 'columns are not compared: the current release cannot be read')
     return []
   })
-  const differing = await compareSchemas(before, next)
+  const differing = compareSchemas(before, next)
   const broken = differing.filter(({is_breaking}) => is_breaking)
   if (broken.length === 0) return differing
   // One column that moves moves those after it.

@@ -201,7 +201,7 @@ async function diff(call: Invocation<DiffOptions>, first?: string, second?: stri
   const right = await findRelease(call, second)
   const named = {before: nameOf(left), after: nameOf(right)}
   if (!call.options.schema) return {...named, totals: await diffReleases(left, right)}
-  return {...named, changes: await compareSchemas(await readPublished(left), await readPublished(right))}
+  return {...named, changes: compareSchemas(await readPublished(left), await readPublished(right))}
 }
 
 function renderDiff(found: Awaited<ReturnType<typeof diff>>, {limit}: DiffOptions): Text {
