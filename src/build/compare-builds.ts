@@ -63,8 +63,8 @@ async function buildAside(
   using building = new DisposableStack()
   const {dir} = building.use(build.place)
   const {plan, manifest, next} = await buildTables(build, world)
-  const places = building.move()
-  const remove = () => places.dispose()
+  building.move()
+  const remove = build.place[Symbol.dispose]
   return {dir, last: next, manifest: {...manifest, files: []}, models: plan.models, [Symbol.dispose]: remove}
 }
 

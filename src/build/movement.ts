@@ -79,7 +79,7 @@ async function readStandings(
   after: Release,
   {condition = 'true', deals = 'temp.moved_between'}: {condition?: string | undefined; deals?: string} = {},
 ): Promise<void> {
-  const select = readQuery('deals_of_release', {condition})
+  const select = `select deal_id, status, status_class, loan_amount from release.core.deal as deal where ${condition}\n`
   // One release after the other, since conditions name `release` and `kept`.
   const open = ({database, work}: Release) =>
     db.run(

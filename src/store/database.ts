@@ -49,11 +49,9 @@ export function queriesOver(read: (sql: string, params: Params) => Promise<Recor
   }
 }
 
-const {PosInf} = DuckDBDateValue
-
 /** A value as {@link Queries} returns it. The library's own JSON has an infinite date as the day `5881580-07-11`, an interval in parts. */
 export const asJson: DuckDBValueConverter<Json> = (value, type, converter) => {
-  if (value instanceof DuckDBDateValue && Math.abs(value.days) === PosInf.days)
+  if (value instanceof DuckDBDateValue && Math.abs(value.days) === DuckDBDateValue.PosInf.days)
     return value.days > 0 ? 'infinity' : '-infinity'
   if (type.typeId === DuckDBTypeId.INTERVAL && value !== null) return String(value)
   return JsonDuckDBValueConverter(value, type, converter)
