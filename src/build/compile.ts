@@ -46,6 +46,7 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
     ...rawTables.map((name) => `raw.${name}`),
     ...source.seeds.map(({name}) => `seed.${name}`),
   ])
+  await requireNames(db, source.models)
   const selects = await parseSelects(db, source.models)
   for (const select of selects.values()) requireTablesAlone(select)
   const reads = listReads(selects)
@@ -72,6 +73,18 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   for (const select of checkSelects.values()) requireTablesAlone(select)
   for (const check of source.checks) await bindCheck(db, check)
   return {models, seeds: source.seeds, reads, checkReads: listReads(checkSelects), columns}
+}
+
+/** SQL takes a schema named like one of its own words only in quotes, which no query of ours sets. */
+async function requireNames(db: Database, models: readonly Model[]): Promise<void> {
+  const words = await db.column(
+    z.string(),
+    `select keyword_name from duckdb_keywords() where keyword_category in ('reserved', 'type_function')`,
+  )
+  const wrong = models.find(({schema}) => words.includes(schema))
+  if (!wrong) return
+  const problem = `Schema '${wrong.schema}' is a word of SQL: expected a folder of another name,`
+  throw createModelError('MODEL_FILE', {file: wrong.file, line: 1}, problem)
 }
 
 function listReads(selects: ReadonlyMap<string, ParsedSelect>): BuildPlan['reads'] {

@@ -185,6 +185,15 @@ test('a linked folder holds models like any other, and no file that begins with 
   expect((await compileModels(source)).models.map(({name}) => name)).toEqual(['shared.deal', 'risk.a'])
 })
 
+test('a schema that is a word of SQL is refused', async () => {
+  for (const schema of ['limit', 'default', 'left'])
+    await expectRefused(
+      {[`${schema}/a.sql`]: DEAL},
+      'MODEL_FILE',
+      new RegExp(`^Schema '${schema}' .*a\\.sql:1\\.`),
+    )
+})
+
 test('a folder in the place of a model is refused', async () => {
   const files = {'core/deal.sql': DEAL, 'core/a.sql/readme': DEAL}
   await expectRefused(files, 'SQL_FILE', /core\/a\.sql': cannot be read \(EISDIR\)/)
