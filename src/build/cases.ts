@@ -76,7 +76,7 @@ const caseFile = z.record(
     /** SQL that limits the rows compared. */
     where: z.string().default('true'),
     /** The business day; by default the last one of the case. */
-    as_of: z.string().optional(),
+    as_of: z.string().refine(isCalendarDate, 'expected a business day such as 2026-03-31').optional(),
     known_at: z.string().default('9999-12-31 00:00:00'),
     /** CSV text by seed name; replaces that seed. */
     seeds: z.record(z.string(), z.string()).default({}),
@@ -286,8 +286,10 @@ async function buildCase(
   })
   const read = new Set(models.flatMap(({name}) => plan.reads.get(name) ?? []))
   const used = replaceSeeds(plan.seeds, own).filter(({name}) => read.has(`seed.${name}`))
-  const counted = {asOf: as_of ?? days.at(-1) ?? '', knownAt: known_at, ...zone}
-  await buildModels(db, {...plan, models, seeds: used}, counted, {around})
+  const asOf = as_of ?? days.at(-1)
+  if (asOf === undefined)
+    throw newError('TEST_FILE', 'No walk says which day it is: expected one, or `as_of`.')
+  await buildModels(db, {...plan, models, seeds: used}, {asOf, knownAt: known_at, ...zone}, {around})
 }
 
 /** The rows that only one side has; if only the order differs, rows with their positions. */

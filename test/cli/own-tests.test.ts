@@ -144,7 +144,8 @@ test('a case whose table cannot be built or read fails alone', async () => {
       withSeed('no seed', 'statuss: ""') +
       aCase('d1: {loan_amout: 1}', '', 'no column') +
       aCase('d1: {loan_amount: "1,000"}', '', 'no amount') +
-      aCase('d1: {}', '{deal: d1}', 'no such row'),
+      aCase('d1: {}', '{deal: d1}', 'no such row') +
+      'no day:\n  walks: {}\n  rows: []\n',
   })
   expect(stdout).toMatch(/column "lon_amount" not found/)
   expect(stdout).toMatch(
@@ -154,7 +155,8 @@ test('a case whose table cannot be built or read fails alone', async () => {
   expect(stdout).toMatch(/does not have a column with name "loan_amout"/)
   expect(stdout).toMatch(/Could not convert string "1,000" to DECIMAL/)
   expect(stdout).toMatch(/column "deal" not found/)
-  expect(stdout).toMatch(/7 cases of 1 table: 1 passed, 6 failed/)
+  expect(stdout).toMatch(/no day\n.*\n\nNo walk says which day it is: expected one, or `as_of`\./)
+  expect(stdout).toMatch(/8 cases of 1 table: 1 passed, 7 failed/)
   expect(code).toBe(3)
 })
 
@@ -167,6 +169,7 @@ test('a file that is wrong is refused before anything runs', async () => {
       aCase('d1: {}', '{reason: x, deal_id: x}, {deal_id: y, reason: y}, {deal_id: z, raeson: z}'),
       /: [^\n]*\.rows\.2: expected the columns of the first row, reason, deal_id\n/,
     ],
+    ['a:\n  walks: {}\n  as_of: 26-03-31\n  rows: []\n', /a\.as_of: expected a business day such as/],
     ['a:\n  walks: {}\n', /a\.rows: expected the rows .* \[\] if it has none/],
     [aCase('', '') + aCase('', ''), /Map keys must be unique at line 5, column 1/],
     ['a:\n\twalks: {}\n', /Tabs .* at line 2, column 1/],
