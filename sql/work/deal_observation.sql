@@ -24,6 +24,7 @@
 -- before: what was known of its fields before, if change is updated or restored; else null
 -- status_before: status at the sighting before; null before the first
 -- sighted_before: observed_at of the sighting before
+-- sighted_before_seq: its seq
 -- sighted_before_on: its business date
 -- next_observed_at: observed_at of the observation that follows; null when none does
 with
@@ -40,6 +41,7 @@ known as (
     case
       when kind = 'seen' then {
         'at': observed_at,
+        'seq': seq,
         'on': business_date,
         'address': property_address,
         'amount': loan_amount,
@@ -128,5 +130,6 @@ select
   } end as before,
   sighting_before.status as status_before,
   sighting_before.at as sighted_before,
+  sighting_before.seq as sighted_before_seq,
   sighting_before.on as sighted_before_on
 from carried

@@ -42,37 +42,24 @@ starts as (
     recorded_at,
     status_before,
     sighted_before,
+    sighted_before_seq,
     sighted_before_on
   from work.deal_observation
   where kind = 'seen' and status is distinct from status_before
 ),
 
-absences as (
-  select
-    deal_id,
-    position,
-    kind,
-    observed_at,
-    recorded_at,
-    max(case when kind = 'seen' then position end) over before as sighted_position
-  from work.deal_observation
-  where deal_id in (select deal_id from work.deal_observation where kind <> 'seen')
-  window before as (
-    partition by deal_id order by position rows between unbounded preceding and 1 preceding
-  )
-),
-
 -- For a deal that came back: what first followed its last sighting.
 missed as (
   select
-    returns.deal_id,
-    returns.position,
-    missed.observed_at,
-    missed.recorded_at
-  from absences as returns
-  inner join absences as missed
-    on missed.deal_id = returns.deal_id and missed.position = returns.sighted_position + 1
-  where returns.kind = 'seen' and missed.kind <> 'seen'
+    deal_id,
+    sighted_before_seq,
+    arg_min(observed_at, position) as observed_at,
+    arg_min(recorded_at, position) as recorded_at
+  from work.deal_observation
+  where kind <> 'seen'
+  group by
+    deal_id,
+    sighted_before_seq
 ),
 
 -- A record in quarantine shows no status: from then on the previous one is no longer known.
@@ -120,7 +107,7 @@ bounded as (
     coalesce(missed.recorded_at, starts.recorded_at) as bound_recorded_at
   from starts
   left join missed
-    on missed.deal_id = starts.deal_id and missed.position = starts.position
+    on missed.deal_id = starts.deal_id and missed.sighted_before_seq = starts.sighted_before_seq
   left join quarantined
     on quarantined.deal_id = starts.deal_id and quarantined.position = starts.position
 ),
