@@ -12,23 +12,9 @@ months as (
 
 booked as (
   unpivot (
-    select
-      month,
-      case when closing_before is null then opening else 0 end as opening,
-      found,
-      originated,
-      refunded,
-      restored,
-      increased,
-      decreased,
-      reversed,
-      vanished,
-      paid_off,
-      sold,
-      refinanced,
-      foreclosed,
-      charged_off,
-      ended_other
+    select * exclude (closing, difference, closing_before, is_last) replace (
+      case when closing_before is null then opening else 0 end as opening
+    )
     from months
   ) on columns(* exclude (month)) into name term value amount
 ),
