@@ -31,7 +31,8 @@
 --   left the first status of the pipeline (seed.status), in which it is created
 -- status_since_is_exact: status_since is known to the day. It is not at the first walk, nor if more than a day lies between the
 --   last walk that showed another status and the first that showed this one, nor for a deal first seen in a status other than the
---   first. A walk in which an id could not be read is taken to have shown each deal as the walk before
+--   first. A walk in which an id could not be read is taken to have shown each deal as the walk before; one of a single status
+--   (LOANTAPE_STAGE) shows no deal that has left it, only its own page does
 -- status_since_at_earliest: the earliest day on which it can have begun: the day after the last business date on which the deal
 --   was known to be in another status, or created_on; status_since if that is exact; null when created_on is later than the day
 --   on which it was first seen
