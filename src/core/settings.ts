@@ -166,12 +166,13 @@ export const SETTINGS = {
     .meta({isSecret: true, example: 'https://hooks.slack.com/services/...'}),
   alarmEmailTo: z
     .string()
+    .regex(/\S@\S/, 'expected mail addresses, with commas')
     .optional()
     .describe('Addresses for alarms, comma-separated; needs LOANTAPE_SMTP_URL.')
     .meta({example: 'data-team@example.com'}),
   alarmEmailFrom: z.string().prefault('loantape@localhost').describe('Sender of those e-mails.'),
   smtpUrl: z
-    .url({protocol: /^smtps?$/, error: 'expected an smtp:// or smtps:// URL'})
+    .url({protocol: /^smtps?$/, hostname: /./, error: 'expected an smtp:// or smtps:// URL'})
     .optional()
     .describe('Mail server; its password goes over TLS alone.')
     .meta({isSecret: true, example: 'smtps://user:password@mail.example.com:465'}),

@@ -63,6 +63,7 @@ test('a value of another form or beyond its bounds is refused', async () => {
     ['LOANTAPE_DETAIL', 'yes'],
     ['LOANTAPE_SHRINK_LIMIT_PCT', '101'],
     ['LOANTAPE_CLICKHOUSE_URL', 'http://127.0.0.1:8123/?***'],
+    ...[' ', 'night', 'night, mail.example.com'].map((to) => ['LOANTAPE_ALARM_EMAIL_TO', to]),
   ] as [string, string][])
     expect((await refusalOf({[name]: value})).message).toContain(`${name} '${value}': `)
 })
@@ -99,6 +100,8 @@ test('a wrong secret is refused, masked, and so is a setting without the one tha
     ['LOANTAPE_WEBHOOK_SECRET', `whsec_${'a'.repeat(33)}`],
     ['LOANTAPE_WEB_TOKEN', 'short'],
     ['LOANTAPE_SMTP_URL', 'https://user:hunter2@mail.example.com'],
+    // It would mean a server on this machine.
+    ['LOANTAPE_SMTP_URL', 'smtp:mail.example.com'],
   ] as const) {
     const refusal = await refusalOf({[name]: value})
     expect(refusal.message).toContain(`${name} '***'`)
