@@ -111,7 +111,7 @@ export function parseConfig(
 
 /** A token may also be set as its digest. Returns hex. */
 export const digestOfToken = (token: string): string =>
-  /^sha256:([0-9a-f]{64})$/.exec(token)?.[1] ?? hash('sha256', token)
+  /^sha256:([0-9a-f]{64})$/i.exec(token)?.[1]?.toLowerCase() ?? hash('sha256', token)
 
 function findConfigHome(env: Record<string, string | undefined>, findHome: () => string): string | undefined {
   try {

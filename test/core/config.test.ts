@@ -116,7 +116,11 @@ test('a wrong secret is refused, masked, and so is a setting without the one tha
       message: expect.stringContaining(`${name}: does nothing without ${needed}`),
     })
   const token = 'one-token-for-all'
-  for (const same of [token, `sha256:${hash('sha256', token)}`]) {
+  for (const same of [
+    token,
+    `sha256:${hash('sha256', token)}`,
+    `sha256:${hash('sha256', token).toUpperCase()}`,
+  ]) {
     const equal = await refusalOf({LOANTAPE_WEB_TOKEN: same, LOANTAPE_WEB_VIEWER_TOKEN: token})
     expect(equal.message).toContain('viewers would be operators')
     expect(equal.message).not.toContain(token)
