@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import {CATALOGUE, type EndCode} from '../core/errors.ts'
+import {quantity} from '../core/money.ts'
 import {holderRow, isHolderAlive, markHolder} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import type {Job} from './job.ts'
@@ -181,5 +182,6 @@ export function endAs(error_code: EndCode, problem: string): AttemptEnd {
 
 /** No retry, since the run would probably hang again. */
 export function describeTimeout({timeoutMinutes}: Job): AttemptEnd {
-  return endAs('JOB_TIMEOUT', `It took longer than its timeout of ${timeoutMinutes} minutes and was stopped.`)
+  const timeout = quantity(timeoutMinutes, 'minute')
+  return endAs('JOB_TIMEOUT', `It took longer than its timeout of ${timeout} and was stopped.`)
 }

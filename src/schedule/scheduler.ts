@@ -1,6 +1,7 @@
 import {z} from 'zod'
 import {DAY_MS} from '../core/clock.ts'
 import {codeOf, EXIT_CODES, messageOf, tolerate} from '../core/errors.ts'
+import {quantity} from '../core/money.ts'
 import {findComplaint, HOST, type ProcessEnd} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {findRunSince} from '../store/runs.ts'
@@ -237,7 +238,8 @@ function planSlots(stateDb: StateDb, job: Job, now: number, watches: Watches): v
 
 function whySkipped({catchUp, graceMinutes}: Job, lateMs: number): string | null {
   if (lateMs <= ON_TIME_MS) return null
-  if (lateMs > graceMinutes * MINUTE_MS) return `missed: found after the ${graceMinutes} minutes of grace`
+  if (lateMs > graceMinutes * MINUTE_MS)
+    return `missed: found after its grace of ${quantity(graceMinutes, 'minute')}`
   return catchUp === 'none' ? 'missed while the scheduler was down' : null
 }
 
