@@ -11,7 +11,7 @@ export interface Clock {
 }
 
 export interface RealClock extends Clock {
-  /** Resolves after `ms`, or rejects with the signal's reason if it aborts first. */
+  /** Resolves after `ms`, or rejects if the signal aborts first. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>
 }
 

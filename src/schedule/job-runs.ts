@@ -142,9 +142,10 @@ export const listRunning = (stateDb: StateDb, now: number) =>
     .map((run) => ({...run, isAlive: isHolderAlive(run, now)}))
 
 const ATTEMPT = 'attempt, started_at, ended_at, exit_code, error_code, error'
-/** SQL: whether an attempt shows how a job is doing: it was not locked out, stopped, or too early. */
+/** SQL: whether an attempt shows how a job is doing: it was not stopped, too early, or locked out when its slot could still wait. */
 const SHOWS = `ended_at is not null and (exit_code is not null or error_code is not null)
-  and exit_code is not 4 and error_code is not 'INTERRUPTED'
+  and (exit_code is not 4 or (state = 'failed' and slot is not null and reason is null))
+  and error_code is not 'INTERRUPTED'
   and (exit_code is not 0 or summary ->> '$.outcome' is not 'not_due')`
 
 /** For each job the last attempt that shows how it is doing, even if its run has been queued again since. */

@@ -214,6 +214,19 @@ test('while a failed run is tried again, is locked out or stopped, nothing has r
   expect(posts.slice(1)).toEqual([expect.stringContaining('*Recovered: sync of job nightly is done*')])
 })
 
+test('a slot that was locked out until it was given up is told, with what held the lock', async () => {
+  recordSlot(stateDb, {job: 'nightly', instant: now, state: 'queued', reason: null}, now)
+  const locked = {exit_code: 4, error_code: 'WAREHOUSE_LOCKED', error: 'Another program has it open.'}
+  for (const not_before of [now + HOUR, null]) {
+    expect(posts).toEqual([])
+    now += HOUR
+    const run = claimRun(stateDb, now, ['nightly'])
+    endRun(stateDb, run!, {...locked, not_before}, now)
+    await tell()
+  }
+  expect(posts).toEqual([expect.stringMatching(/\[WAREHOUSE_LOCKED\].*Another program has it open/s)])
+})
+
 test('a damaged release is told once, and so is its end', async () => {
   const damage = newError('RELEASE_DAMAGED', "File 'x' is missing.")
   for (const found of [{damage}, {damage}, {}, {release: aManifest()}]) await tell([], found)
