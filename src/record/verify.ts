@@ -15,6 +15,7 @@ import {listSome} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {describeRepair, verifyBatches} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
+import type {Database} from '../store/database.ts'
 import {digestFile, isFile, listFilesBelow} from '../store/files.ts'
 import {
   findTape,
@@ -103,12 +104,16 @@ function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedB
 
 const FROM_TAPES = 'Run `loantape rebuild`, which says how the warehouse differs from the tapes.'
 
-/** Every table can be read, and no rule of `sql/checks/warehouse` finds rows. */
 export async function verifyWarehouse(folder: DataFolder): Promise<{walks: number; faults: Fault[]}> {
   await using db = await openHistory(folder)
+  const walks = await countRows(db, `history.raw.walk where state = 'applied'`)
+  return {walks, faults: await examineHistory(db, basename(folder.warehouse))}
+}
+
+/** Every table can be read, and no rule of `sql/checks/warehouse` finds rows. */
+export async function examineHistory(db: Database, file: string): Promise<Fault[]> {
   await db.run('use history.raw')
   const tables = await listRawTables(db)
-  const file = basename(folder.warehouse)
   // Reading every value of a table makes the engine verify the checksum of every block.
   const readings = tables.map((table) => ({
     problem: `Rows of table 'raw.${table}'`,
@@ -127,7 +132,7 @@ export async function verifyWarehouse(folder: DataFolder): Promise<{walks: numbe
       note(` cannot be examined: ${words}`)
     }
   }
-  return {walks: await countRows(db, `walk where state = 'applied'`), faults}
+  return faults
 }
 
 /**

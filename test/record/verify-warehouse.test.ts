@@ -63,6 +63,11 @@ const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
     [/Versions of no applied walk in table 'raw\.deal_version'.*versions=1000/],
   ],
   [
+    'a list of a lost walk',
+    `insert into victim.raw.listing values ('w_0', 'borrower', 'deal_000007', 'listed', now(), 1, 1, 0, 0)`,
+    [/Lists of no applied walk in table 'raw\.listing' in 'warehouse\.duckdb': 1 wrong, w_0 \(lists=1\)/],
+  ],
+  [
     'a rate stored twice, and one lost',
     `insert into victim.raw.rate select unnest([1, 3]), 'fed', 'SOFR', date '2026-02-02', 4.31, now(), now(), now()`,
     [
