@@ -232,7 +232,10 @@ const noticeRow = z.object({
   message: z.string().transform((text) => messageSchema.parse(JSON.parse(text))),
 })
 
-/** No other process gets the notice before its next attempt. What a clock running ahead put off too far is due now. */
+/**
+ * No other process gets the notice before its next attempt, and none before what was to be told earlier of its alarm. What a clock
+ * running ahead put off too far is due now.
+ */
 function claimNotice(stateDb: StateDb, config: Config, channel: Channel, now: number) {
   const isOn = Number(listAlarmChannels(config).includes(channel))
   return stateDb.first(
@@ -242,9 +245,14 @@ function claimNotice(stateDb: StateDb, config: Config, channel: Channel, now: nu
        next_attempt_at = ?1 + min(${FIRST_PAUSE_MS} << min(attempts, 6), ${HOUR_MS}),
        created_at = min(created_at, ?4)
      where notice_id = (
-       select notice_id from notice
+       select notice_id from notice as due
        where sent_at is null and (next_attempt_at <= ?1 or next_attempt_at > ?1 + ${2 * HOUR_MS}) and created_at > ?2
          and channel = ?3 and (?5 or message ->> '$.to' is not null)
+         and not exists (
+           select 1 from notice
+           where channel = ?3 and alarm = due.alarm and notice_id < due.notice_id
+             and sent_at is null and message ->> '$.to' is null and created_at > ?2
+         )
        order by notice_id limit 1
      )
      returning *`,

@@ -326,6 +326,21 @@ test('a message that fails is sent again later, to that channel only', async () 
   expect([posts.length, mails.length]).toEqual([2, 1])
 })
 
+test('that an alarm is over is told after it was told, even if that message failed at first', async () => {
+  inbox.status = 500
+  await runAndTell(shrunk)
+  inbox.status = 200
+  for (const end of [{exit_code: 0}, undefined]) {
+    now += 100_000
+    if (end) endRun(stateDb, beginRun(stateDb, 'nightly', now), end, now)
+    await tell()
+  }
+  expect(posts.slice(1)).toEqual([
+    expect.stringContaining('[GUARD_SHRINK]'),
+    expect.stringContaining('*Recovered'),
+  ])
+})
+
 test('a message that fails while the clock is ahead is sent once it is right, and for three days from then', async () => {
   inbox.status = 500
   now += 10 * 24 * HOUR
