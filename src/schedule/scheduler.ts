@@ -28,13 +28,18 @@ import {listSlots} from './slots.ts'
 
 /**
  * Plans due slots and runs them, one at a time. Its state is in the state database: several can share the slots, and any can die.
- * @param tools `jobs`: the enabled ones, and wrong ones, whose runs wait; `startRun` resolves when the process of a run has ended
+ * @param tools runs of `jobs` whose files are wrong wait; `startRun` resolves when the process of a run has ended
  */
 export function createScheduler(
   tools: {stateDb: StateDb; jobs: readonly Job[]; startRun: (run: JobRun) => Promise<ProcessEnd>},
   world: World,
 ) {
-  const {stateDb, jobs, startRun} = tools
+  const {stateDb, startRun} = tools
+  const {on: jobs = [], off = []} = Object.groupBy(tools.jobs, ({enabled, fault}) =>
+    enabled || fault ? 'on' : 'off',
+  )
+  // Once enabled again, a job has slots from then on.
+  for (const {name} of off) stateDb.run('delete from job_watch where job = ?', [name])
   let current: JobRun | undefined
   let idle: Promise<void> = Promise.resolve()
   /** Kept until the state database has stored how the run ended. */

@@ -164,16 +164,15 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
       throw newError('FLEET_DATA_SHARED', `Data folder '${root}' of source '${name}' is another source's.`)
     const stateDb = openStateDb(folder.stateDb, {...tools, isServed: true})
     served = folder.stateDb
-    const jobs = source.jobs.filter(({enabled, fault}) => enabled || fault)
     const startRun = (run: JobRun) => {
       const claim = `${run.job_run_id}.${run.attempt}`
       const args = ['run', run.job, '--data', folder.root, '--claim', claim, '--json']
       const onStarted = (pid: number) => void adoptRun(stateDb, run, world.realClock.now(), pid)
       return (tools.carryOut ?? runLoantape)(args, {signal: world.signal, onStarted, ...environment})
     }
-    const scheduler = createScheduler({stateDb, jobs, startRun}, world)
+    const scheduler = createScheduler({stateDb, jobs: source.jobs, startRun}, world)
     for (const fault of listFaults(source.jobs)) logProblem(fault, world, 'this job is never due')
-    const due = jobs.filter(({enabled}) => enabled)
+    const due = source.jobs.filter(({enabled}) => enabled)
     world.log.info({count: due.length, job: due.map((job) => job.name).join(', ')}, 'source is served')
     return {source, root, stateDb, scheduler}
   }

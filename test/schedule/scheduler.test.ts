@@ -137,6 +137,16 @@ test('a slot runs once, when it is due; a job with a new schedule has slots from
   expect(changed.started).toEqual(['nightly 2026-06-01T12:00:00.000Z'])
 })
 
+test('a slot that fell due while its job was disabled is not made up for', () => {
+  for (const enabled of [true, false, true]) {
+    const scheduler = aScheduler([aJob({enabled})])
+    scheduler.tick()
+    now += 4 * HOUR
+    scheduler.tick()
+    expect(statesOf(scheduler)).toEqual([])
+  }
+})
+
 test('the run of a job whose file is wrong waits until it is right, and others run meanwhile', async () => {
   const scheduler = aRun([aJob(), aJob({name: 'rates', schedule: '30 9 * * *'})])
   await scheduler.end({exit_code: 6, not_before: now + MINUTE})
