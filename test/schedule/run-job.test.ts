@@ -89,10 +89,12 @@ test('a run that catches up writes the files for the day of its slot', async () 
 })
 
 test('a separate step delivers what this run has written', async () => {
-  const failure = await failureOf(
-    runAt('2026-06-03T12:00:00Z', '2026-06-03T12:00:10Z', exportCsv, {do: 'deliver', targets: ['nobody']}),
-  )
-  expect(failure).toMatchObject({exitCode: 2})
+  const [targetsFile, path] = ['targets.json', 'share'].map((name) => join(lab.folder.root, '..', name))
+  mkdirSync(path!)
+  writeFileSync(targetsFile!, JSON.stringify({share: {kind: 'folder', path}}))
+  const job = monthEnd(exportCsv, {do: 'deliver', targets: ['share']})
+  const {steps} = await runJob({...lab.config, targetsFile}, {job}, lab.createWorld('2026-06-03T12:00:00Z'))
+  expect(steps[1]).toMatchObject({do: 'deliver', result: [{target: 'share', outcome: 'delivered'}]})
 })
 
 test('the shipped month-end job writes journal, register and roll-forward of the previous month', async () => {
