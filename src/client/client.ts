@@ -268,9 +268,9 @@ function createSender(options: ClientOptions) {
       refusal.mayBeDone = mayBeDone
       if (!mayRepeat || count >= retries) throw refusal
       const asked = answer instanceof Response ? answer.headers.get('retry-after') : null
-      const askedMs = asked === null ? null : parseRetryAfter(asked, clock.now())
+      const askedMs = parseRetryAfter(asked ?? '', clock.now())
       // Full jitter over a doubling span, unless the service says how long.
-      const wait = Math.min(LONGEST_WAIT_MS, askedMs ?? random() * BACKOFF_MS * 2 ** count)
+      const wait = Math.min(LONGEST_WAIT_MS, askedMs || random() * BACKOFF_MS * 2 ** count)
       await clock.sleep(wait, parts.signal).finally(() => parts.signal?.throwIfAborted())
     }
   }

@@ -187,7 +187,7 @@ test('waits as long as the service asks, at most a minute, and gives up after th
   expect((await client.deals.update('deal_000001', {loan_amount: 2})).loan_amount).toBe(2)
   expect(waits).toEqual([7000, 60_000])
 
-  service.faults.add({fault: {kind: 'status', status: 503}})
+  service.faults.add({fault: {kind: 'status', status: 503, headers: {'retry-after': '0'}}})
   expect((await failureOf(createClient({retries: 2}).deals.get('x'))).status).toBe(503)
   expect(waits).toEqual([7000, 60_000, 125, 250])
 })
