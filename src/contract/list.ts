@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../core/errors.ts'
-import {isObject, listRepeated, writeJson} from '../core/json.ts'
+import {formatJson, isObject, listRepeated} from '../core/json.ts'
 import {FIELD_NAME, tellForeign} from '../core/text.ts'
 import type {WireRecord} from '../core/types.ts'
 
@@ -182,5 +182,5 @@ export function createListProgress({
 
 function idOf(record: unknown): string {
   const id = isObject(record) && record.id
-  return typeof id === 'string' ? id : String(writeJson(record))
+  return typeof id === 'string' ? id : String(formatJson(record))
 }

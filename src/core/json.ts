@@ -113,7 +113,7 @@ export function parseParts(parts: Buffer): unknown[] {
 }
 
 /** Undefined if the value nests too deeply to be written: some thousand levels, which {@link parseJson} reads. */
-export function writeJson(value: unknown, replace?: (name: string, value: unknown) => unknown) {
+export function formatJson(value: unknown, replace?: (name: string, value: unknown) => unknown) {
   try {
     return JSON.stringify(value, replace)
   } catch (error) {

@@ -4,7 +4,7 @@ import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {instantsOfWallTime, isCalendarDate, parseInstant, wallTimeOf} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
-import {findValue, isObject, listRepeated, writeJson} from '../core/json.ts'
+import {findValue, formatJson, isObject, listRepeated} from '../core/json.ts'
 import {formatCents} from '../core/money.ts'
 import {tellForeign} from '../core/text.ts'
 import type {WireRecord} from '../core/types.ts'
@@ -122,7 +122,7 @@ const fillIn = (template: string, id = '') => template.replaceAll('{id}', () => 
 
 /** JSON has no infinite numbers: they become objects, which the contract rejects. */
 export const formatRecord = (record: unknown = null): string =>
-  writeJson(record, (_name, value) =>
+  formatJson(record, (_name, value) =>
     typeof value === 'number' && !Number.isFinite(value) ? {number: String(value)} : value,
   ) ?? '{"id":{"nested_too_deeply":true}}'
 
