@@ -150,12 +150,9 @@ function reasonOf(body: unknown): string {
 }
 
 export function createRefused({status, body, received}: JsonAnswer, hasCursor = false): LoantapeError {
-  const answered = `Status ${status}${reasonOf(body)} from the source`
+  const answered = `Status ${status}${reasonOf(body)} from the source at ${tellAsked(received)}`
   if (hasCursor && CURSOR_REFUSALS.has(status))
-    return newError(
-      'SOURCE_CURSOR_REFUSED',
-      `${answered} at GET ${received.path} with a cursor it gave out: expected the next page.`,
-    )
+    return newError('SOURCE_CURSOR_REFUSED', `${answered}: expected the next page.`)
   const code = isGone(status) ? 'SOURCE_NOT_FOUND' : 'SOURCE_REQUEST_REFUSED'
-  return newError(code, `${answered} at ${tellAsked(received)}: expected a list.`)
+  return newError(code, `${answered}: expected a list.`)
 }

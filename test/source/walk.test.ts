@@ -150,7 +150,10 @@ test.each([400, 404, 410, 422])('reports a %d on a cursor as a refused cursor', 
   const body = {code: 'invalid_cursor', detail: 'jane@example.com'}
   const error = await refusalOf(body, status, {cursor: 'old'})
   expect(error).toMatchObject({code: 'SOURCE_CURSOR_REFUSED', exitCode: 7})
-  expect(error.message).toContain(`Status ${status} (invalid_cursor)`)
+  expect(error.message).toContain(
+    `Status ${status} (invalid_cursor) from the source at GET /deals (limit, cursor): expected the next page.`,
+  )
+  expect(error.message).toContain('`pages`, `total` or `more` of `paging`')
   expect(error.message).not.toContain('jane')
 })
 
