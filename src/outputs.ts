@@ -162,24 +162,22 @@ export async function deliverBatches(
 ): Promise<DeliveryResult[]> {
   const folder = dataFolderAt(config.dataDir)
   using stateDb = openStateDb(folder.stateDb)
-  const targets = readTargets(config, request.targets)
-  const places = targets.map(({target}) => placeOf(target))
   // Otherwise a failed delivery would be forgotten once its month, or a later one, has another batch.
-  const batches = request.batches.flatMap((batch) => {
-    const all = listBatches(stateDb, {profile: batch.profile})
-    const issued = all.find(({batch_id}) => batch_id === batch.batch_id)
-    // It is of tables; a journal without anything new has no id.
-    if (!issued && batch.batch_id !== '') return [batch]
-    const last = places.map((place) =>
-      all.findLastIndex(({batch_id}) => listDeliveries(stateDb, batch_id).some((one) => one.place === place)),
-    )
-    const first = Math.min(...last.filter((index) => index >= 0))
-    return all
-      .filter(({period}, index) => period === issued?.period || index >= first)
-      .map((one) => requireHandedOver(stateDb, folder, one, world))
-  })
+  const listLacking = ({target}: NamedTarget) => {
+    const isAt = ({place}: {place: string}) => place === placeOf(target)
+    return request.batches.flatMap((batch) => {
+      const all = listBatches(stateDb, {profile: batch.profile})
+      const issued = all.find(({batch_id}) => batch_id === batch.batch_id)
+      // It is of tables; a journal without anything new has no id.
+      if (!issued && batch.batch_id !== '') return [batch]
+      const last = all.findLastIndex(({batch_id}) => listDeliveries(stateDb, batch_id).some(isAt))
+      return all
+        .filter(({period}, index) => period === issued?.period || (last >= 0 && index >= last))
+        .map((one) => requireHandedOver(stateDb, folder, one, world))
+    })
+  }
   const deliver = (batch: NamedBatch, target: NamedTarget) => deliverBatch(stateDb, batch, target, world)
-  const results = await sendToEach(batches, targets, deliver, world)
+  const results = await sendToEach(listLacking, readTargets(config, request.targets), deliver, world)
   const isAsked = ({profile, batch_id}: DeliveryResult) =>
     request.batches.some((batch) => batch.profile === profile && batch.batch_id === batch_id)
   return results.filter((result) => result.outcome === 'delivered' || isAsked(result))
@@ -211,7 +209,7 @@ export async function redeliverBatch(
       next: NAME_TARGETS,
     })
   }
-  return await sendToEach(batches, named, deliver, world)
+  return await sendToEach(() => batches, named, deliver, world)
 }
 
 const NAME_TARGETS = 'Name targets with --deliver.'
@@ -237,18 +235,18 @@ function findEarlierTargets(
   })
 }
 
-/** Sends each batch once. A failing target stops no other: failures are logged, the first is thrown at the end. */
+/** Sends each target its batches, each once. A failing target stops no other: failures are logged, the first is thrown at the end. */
 async function sendToEach<Sent, To extends {name: string}>(
-  given: readonly NamedBatch[],
+  batchesFor: (target: To) => readonly NamedBatch[],
   targets: readonly To[],
   send: (batch: NamedBatch, target: To) => Promise<Sent>,
   world: World,
 ): Promise<Sent[]> {
-  const batches = new Map(given.map((batch) => [batch.dir, batch]))
   const sent: Sent[] = []
   const failures: unknown[] = []
   for (const target of targets) {
     const failed = new Set<string>()
+    const batches = new Map(batchesFor(target).map((batch) => [batch.dir, batch]))
     for (const batch of batches.values()) {
       // The batches of a journal build on each other.
       if (failed.has(batch.profile) && findJournalProfile(batch.profile)) continue
@@ -278,7 +276,8 @@ export function createBackupSender(config: Config, targets: readonly string[], w
   return ({dir}: BackupResult): Promise<SentBackup['deliveries']> => {
     const {folder_id, files: listed, ...manifest} = readManifest(dir)
     const files = listed.map(({path: name, ...file}) => ({name, ...file}))
-    const made = {profile: `backup/${folder_id}`, batch_id: nameOf(manifest), dir}
-    return sendToEach([made], named, (batch, target) => sendBackup({...batch, files}, target, world), world)
+    const made = {profile: `backup/${folder_id}`, batch_id: nameOf(manifest), dir, files}
+    const send = (_made: NamedBatch, target: NamedTarget) => sendBackup(made, target, world)
+    return sendToEach(() => [made], named, send, world)
   }
 }

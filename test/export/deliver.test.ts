@@ -138,3 +138,21 @@ test('a batch of an earlier month that could not be delivered goes with the next
   expect(await send('2026-03', '2026-03-03')).toMatchObject([delivered('2026-01-')])
   expect(await send('2026-03', '2026-03-03')).toEqual([])
 })
+
+test('a target beside another gets what it lacks itself, not what the other one lacks', async () => {
+  const other = join(books.folder.root, 'other')
+  for (const path of [inbox, other]) mkdirSync(path)
+  const targetsFile = join(books.folder.root, 'both.json')
+  const folderAt = (path: string) => ({kind: 'folder', path})
+  writeFileSync(targetsFile, JSON.stringify({share: folderAt(inbox), other: folderAt(other)}))
+  await walkOn('2026-03-04', 170)
+  const batches = await books.export('xero', '2026-03', '2026-03-05')
+  const request = {batches, targets: ['share', 'other']}
+  const delivered = await deliverBatches({...config, targetsFile}, request, books.at('2026-03-05'))
+  const [march] = batches.map(({batch_id}) => batch_id)
+  expect(march).toMatch(/^2026-03-/)
+  expect(delivered.map(({target, batch_id}) => [target, batch_id])).toEqual([
+    ['share', march],
+    ['other', march],
+  ])
+})
