@@ -17,7 +17,14 @@ import type {Config} from './core/config.ts'
 import {explainError, isOfKind, LoantapeError, newError, sayKept} from './core/errors.ts'
 import type {World} from './core/types.ts'
 import {type BatchResult, findBatches, type NamedBatch, type PeriodMark} from './export/batch.ts'
-import {type DeliveryResult, deliverBatch, listDeliveries, sendBackup} from './export/deliver-files.ts'
+import {
+  type DeliveryResult,
+  deliverBatch,
+  listAt,
+  listDeliveries,
+  oweBatch,
+  sendBackup,
+} from './export/deliver-files.ts'
 import {type NamedTarget, placeOf, readTargets} from './export/delivery-target.ts'
 import {type BatchRequest, requireProfile, writeBatch} from './export/table-files.ts'
 import {type BackupResult, nameOf, readManifest} from './record/backup.ts'
@@ -154,7 +161,10 @@ async function findSource(
   return {release, period: {period, isComplete: span.isComplete}}
 }
 
-/** Of a journal, delivers every batch that a target lacks of the month, or since the last one it took: they build on each other. */
+/**
+ * Of a journal, delivers every batch that a target lacks of the month, since the last one it took, or since it was to take one: they
+ * build on each other.
+ */
 export async function deliverBatches(
   config: Config,
   request: {batches: readonly NamedBatch[]; targets: readonly string[]},
@@ -163,21 +173,27 @@ export async function deliverBatches(
   const folder = dataFolderAt(config.dataDir)
   using stateDb = openStateDb(folder.stateDb)
   // Otherwise a failed delivery would be forgotten once its month, or a later one, has another batch.
-  const listLacking = ({target}: NamedTarget) => {
-    const isAt = ({place}: {place: string}) => place === placeOf(target)
-    return request.batches.flatMap((batch) => {
-      const all = listBatches(stateDb, {profile: batch.profile})
+  const listLacking = (to: NamedTarget) =>
+    request.batches.flatMap((batch) => {
+      const {profile} = batch
+      const all = listBatches(stateDb, {profile})
       const issued = all.find(({batch_id}) => batch_id === batch.batch_id)
       // It is of tables; a journal without anything new has no id.
       if (!issued && batch.batch_id !== '') return [batch]
-      const last = all.findLastIndex(({batch_id}) => listDeliveries(stateDb, batch_id).some(isAt))
-      return all
-        .filter(({period}, index) => period === issued?.period || (last >= 0 && index >= last))
-        .map((one) => requireHandedOver(stateDb, folder, one, world))
+      const at = new Map(listAt(stateDb, profile, placeOf(to.target)).map((one) => [one.batch_id, one]))
+      const last = all.findLastIndex(({batch_id}) => at.get(batch_id)?.is_taken)
+      const lacking = all.filter(
+        ({period, batch_id}, index) =>
+          period === issued?.period || (last >= 0 && index >= last) || at.get(batch_id)?.is_owed,
+      )
+      for (const one of lacking) oweBatch(stateDb, one, to)
+      return lacking.map((one) => requireHandedOver(stateDb, folder, one, world))
     })
-  }
+  const targets = readTargets(config, request.targets)
+  // Of every target before any is sent to: a delivery may be stopped.
+  const lacking = new Map(targets.map((to) => [to, listLacking(to)]))
   const deliver = (batch: NamedBatch, target: NamedTarget) => deliverBatch(stateDb, batch, target, world)
-  const results = await sendToEach(listLacking, readTargets(config, request.targets), deliver, world)
+  const results = await sendToEach((to) => lacking.get(to) ?? [], targets, deliver, world)
   const isAsked = ({profile, batch_id}: DeliveryResult) =>
     request.batches.some((batch) => batch.profile === profile && batch.batch_id === batch_id)
   return results.filter((result) => result.outcome === 'delivered' || isAsked(result))

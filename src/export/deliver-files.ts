@@ -145,6 +145,25 @@ export const listDeliveries = (stateDb: StateDb, batchId: string) =>
     [batchId],
   )
 
+/** The batches of a profile that a place is to have: whether any file of one arrived, and whether one is still to be sent. */
+export const listAt = (stateDb: StateDb, profile: string, place: string) =>
+  stateDb.all(
+    z.object({batch_id: z.string(), is_taken: z.number(), is_owed: z.number()}),
+    `select batch_id, max(sha256 <> '') as is_taken, max(sha256 = '') as is_owed
+     from delivered_file where profile = ? and place = ? group by batch_id`,
+    [profile, place],
+  )
+
+/** Notes that a target is to have a batch, so that the next delivery sends it if this one does not. */
+export function oweBatch(
+  stateDb: StateDb,
+  {profile, batch_id}: Pick<NamedBatch, 'profile' | 'batch_id'>,
+  {name, target}: NamedTarget,
+): void {
+  const delivery = {target: name, place: placeOf(target), profile, batch_id}
+  stateDb.insert('delivered_file', {...delivery, name: 'manifest.json', sha256: ''}, 'or ignore')
+}
+
 type Kind<K extends Target['kind']> = Extract<Target, {kind: K}>
 
 /** A file appears at the target complete, or not at all. */

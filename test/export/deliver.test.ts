@@ -156,3 +156,29 @@ test('a target beside another gets what it lacks itself, not what the other one 
     ['other', march],
   ])
 })
+
+test('a batch that a target was to take before it took any goes with the next month', async () => {
+  using first = openBooks()
+  const inbox = join(first.folder.root, 'inbox')
+  const targetsFile = join(first.folder.root, 'targets.json')
+  writeFileSync(targetsFile, JSON.stringify({share: {kind: 'folder', path: inbox}}))
+  const send = async (month: string, day: string) =>
+    deliverBatches(
+      {...first.config, targetsFile},
+      {batches: await first.export('xero', month, day), targets: ['share']},
+      first.at(day),
+    )
+  for (const [day, amount] of [
+    ['2026-01-05', 100],
+    ['2026-01-20', 110],
+    ['2026-02-03', 120],
+  ] as const)
+    await first.walk(day, {a: {loan_amount: amount, status: 'funded'}})
+  expect(await failureOf(send('2026-01', '2026-02-04'))).toMatchObject({code: 'TARGET_REFUSED'})
+  mkdirSync(inbox)
+  expect(await send('2026-02', '2026-02-04')).toMatchObject([
+    {batch_id: expect.stringContaining('2026-01-'), outcome: 'delivered'},
+    {batch_id: expect.stringContaining('2026-02-'), outcome: 'delivered'},
+  ])
+  expect(await send('2026-02', '2026-02-04')).toMatchObject([{outcome: 'unchanged'}])
+})
