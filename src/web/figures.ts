@@ -53,8 +53,10 @@ const secondOf = (date: Date) => date.toISOString().slice(0, 19).replace('T', ' 
 /** Instants in the markup become wall time: `2026-03-03 23:30:00 EST`. */
 export function inTimeZone(markup: string, timeZone: string): string {
   const zoneName = new Intl.DateTimeFormat('en-US', {timeZone, timeZoneName: 'short'})
-  return markup.replaceAll(/<time datetime="([^"]+)">[^<]+/g, (_, iso: string) => {
+  return markup.replaceAll(/<time datetime="([^"]+)">[^<]+/g, (told, iso: string) => {
     const at = Date.parse(iso)
+    // Any text can look like an instant.
+    if (Number.isNaN(at)) return told
     const zone = zoneName.formatToParts(at).find(({type}) => type === 'timeZoneName')?.value
     return `<time datetime="${iso}" title="${timeZone}">${secondOf(new Date(wallTimeOf(at, timeZone)))} ${zone}`
   })

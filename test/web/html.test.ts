@@ -96,8 +96,10 @@ test('a movement of a waterfall begins where the one before it ends, also below 
 })
 
 test('an instant in a sentence is shown in the zone of the page, except in code', () => {
-  const sentence = prose('Ended 2026-03-05T04:30:00.000Z; `--known-at 2026-03-05T04:30:00Z`.')
+  const sentence = prose(
+    'Ended 2026-03-05T04:30:00.000Z, not 2026-99-05T04:30Z; `--known-at 2026-03-05T04:30:00Z`.',
+  )
   expect(textOf(inTimeZone(sentence.html, 'America/New_York'))).toBe(
-    'Ended 2026-03-04 23:30:00 EST ; --known-at 2026-03-05T04:30:00Z .',
+    'Ended 2026-03-04 23:30:00 EST , not 2026-99-05T04:30Z ; --known-at 2026-03-05T04:30:00Z .',
   )
 })

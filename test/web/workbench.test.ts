@@ -483,6 +483,7 @@ test.each([
   [`/portfolio?by=${encodeURIComponent(`x' or 1=1`)}&show=deal_id`, 'Month by month'],
   ['/portfolio?by=%00&show=%00', 'Month by month'],
   ['/pipeline?month=%00', 'Transitions'],
+  ['/quarantine?reason=2026-99-99T00:00:00Z', '2026-99-99T00:00:00Z'],
   [`/sql?q=${encodeURIComponent('drop table core.deal')}`, 'refused'],
 ])('%s does no harm', async (path, shown) => {
   const text = await side.read(path)
