@@ -1,4 +1,5 @@
 import {basename, join, relative} from 'node:path'
+import {lexer, type Token, type Tokens} from 'marked'
 import {parse, YAMLParseError} from 'yaml'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
@@ -127,8 +128,12 @@ export const listOwn = ({pageDirs, mayAct}: Pick<View, 'pageDirs'> & Partial<Pic
 
 export const isForAll = ({about, problems}: PageText) => about.for === undefined && problems.length === 0
 
+/** The first heading, which stands above the page. */
+export const findHeading = (tokens: readonly Token[]) =>
+  tokens.find((token): token is Tokens.Heading => token.type === 'heading' && token.depth === 1)
+
 export const nameOf = ({name, about, markdown}: PageText) =>
-  about.title ?? /^# (.+)/m.exec(markdown)?.[1] ?? capitalised(name.replaceAll('_', ' '))
+  about.title ?? findHeading(lexer(markdown))?.text ?? capitalised(name.replaceAll('_', ' '))
 
 export const listPlaces = (view: Parameters<typeof listOwn>[0]): [title: string, href: string][] =>
   listOwn(view).flatMap((page) =>

@@ -22,6 +22,7 @@ import {
 } from './filter.ts'
 import {Html, html} from './html.ts'
 import {
+  findHeading,
   isForAll,
   listOwn,
   listPages,
@@ -180,7 +181,7 @@ async function renderPageText(
   }
   const marked = new Marked()
   const tokens = marked.lexer(page.markdown)
-  const heading = tokens.find((token) => token.type === 'heading' && token.depth === 1)
+  const heading = findHeading(tokens)
   const answers = new Map<Token, Html>()
   const [fields, offered] = [new Set<string>(), new Set<string>()]
   let {line} = page
@@ -230,7 +231,6 @@ async function renderPageText(
   marked.use({
     renderer: {
       code: (token) => (answers.get(token) ?? html`<pre tabindex="0">${token.text}</pre>`).html,
-      // The first heading stands above the page; HTML in Markdown is escaped.
       heading(token) {
         if (token === heading) return ''
         const id = token.text

@@ -84,6 +84,7 @@ select '1200.10' as deal_id, '4100.20' as account_code, '12.50' as loan_program,
     'pages/twice.md': `${block('deals', `select 'deal_' || range % 2 as deal_id, 1.50 as amount from range(3)`)}${block('deals heading="Hidden" empty=""', `select 'a' as deal_id, 1.50 as amount where false`).replace('sql', 'SQL')}${block('records', "select 'one' as name, [{deal_id: 'deal_000001', amount: 1}] as deals_rows")}`,
     'pages/asked.md': `${block('table', `select $größe as g, $show as a, '$show' as b, /* $show */ $none as c, $t$$show$t$ as d, e'\\'$show' as e, 1 as f$show -- $show`)}${block('table', 'select ? as given')}${block('table', "select 1 as x, 'no' as is_total")}${block('table', "select [{'text': 'a', 'href': '/'}, {'text': 'b', 'href': null}] as lines, [1] as list")}${block('table', 'select [1] as only_list')}${block('table', `select 1 as x -- ${'"'.repeat(4000)}`)}`,
     'pages/state/runs.md': '## Ours\n',
+    'pages/called.md': `${FENCE}sh\n# no title\n${FENCE}\n\nCalled so\n=========\n`,
     'pages/held.md': `# Held\n\n${block('text name=said', "select 'said by ' || coalesce($show, $constructor, 'nobody') as words")}`,
     'pages/holding.md': `# Holding\n\n${['parts/figures', 'held', 'holding', 'nowhere', 'parts/findings'].map((name) => `${FENCE}page ${name}\n${FENCE}\n`).join('\n')}`,
   }),
@@ -295,6 +296,11 @@ test('a failing block says where and why, an empty one shows its own text, and t
   expect(more).toContain('A matrix needs three columns.')
   expect(more).toMatch(/<h2>Nothing<\/h2>\s*<p class="empty">None at all\.<\/p>/)
   expect(more).not.toContain('<p class="notice"></p>')
+})
+
+test('a page is called by its first heading, however that is written, and not by what stands in its code', async () => {
+  expect(await read('/pages/called')).toContain('<h1>Called so</h1>')
+  expect(await read('/pages')).toContain('>Called so</a>')
 })
 
 test('markup of a page is only text, and its links lead to no script', async () => {
