@@ -55,15 +55,10 @@ export function storeLearnt(
  */
 export async function atSource<T>(
   settings: SourceConfig,
-  {
-    folder,
-    run,
-    statuses,
-    accepted,
-    why,
-  }: {folder: DataFolder; run: CurrentRun; statuses: Statuses} & Pick<WalkTools, 'accepted' | 'why'>,
+  asked: {folder: DataFolder; run: CurrentRun; statuses: Statuses} & Pick<WalkTools, 'accepted' | 'why'>,
   work: (tools: WalkTools, world: World) => Promise<T>,
 ): Promise<T> {
+  const {folder, run, statuses, accepted, why} = asked
   const {runId, stateDb, world: outside} = run
   const config = {...settings, description: readDescription(folder, accepted.has('source'))}
   outside.onProgress({step: 'opening'})

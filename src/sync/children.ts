@@ -165,14 +165,8 @@ async function readLists(
     budgetMs,
   }
   const describe = (answer: ListingAnswer) => describeList(answer, seal, world)
-  const {ended, failed, gone, fetched} = await askAndTake(
-    tools,
-    unit,
-    'lists stored',
-    request,
-    describe,
-    world,
-  )
+  const summary = await askAndTake(tools, unit, 'lists stored', request, describe, world)
+  const {ended, failed, gone, fetched} = summary
   unit.walk.isComplete = ended === 'done' && unit.walk.details.failed === 0
   unit.walk.waitedMs += client.waitedMs - waitedBefore
   Object.assign(result, {listed: fetched, failed: failed + gone, ended})

@@ -257,14 +257,6 @@ function describeReplay(
   const {quarantine_id, walk_id, business_date, record_id} = entry
   const said = {quarantine_id, observed_at: formatInstant(observedAt), parent, listed}
   const frame: Frame = {frame: 'replay', ...said}
-  return [
-    {
-      record: record_id ?? quarantine_id,
-      walk_id,
-      business_date,
-      frame,
-      body: json,
-      received: {body: Buffer.from(text)},
-    },
-  ]
+  const line = {frame, body: json, received: {body: Buffer.from(text)}}
+  return [{record: record_id ?? quarantine_id, walk_id, business_date, ...line}]
 }

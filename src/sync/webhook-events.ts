@@ -78,19 +78,16 @@ export function listNamedDeals(stateDb: StateDb) {
 /** Also deletes old settled events. A walk that was begun before an event may have missed its change. */
 export function settleEvents(
   stateDb: StateDb,
-  {
-    eventIds,
-    outcome,
-    walkId,
-  }: {eventIds: readonly string[]; outcome: 'applied' | 'walked'; walkId?: string | undefined},
+  settled: {eventIds: readonly string[]; outcome: 'applied' | 'walked'; walkId?: string | undefined},
   now: number,
 ): void {
+  const {eventIds, outcome, walkId = null} = settled
   stateDb.transaction(() => {
     stateDb.run(
       `update webhook_event set settled_at = ?, outcome = ?
        where event_id in (select value from json_each(?)) and settled_at is null
          and received_at <= coalesce((select begun_at from tape where name = ?), received_at)`,
-      [new Date(now).toISOString(), outcome, JSON.stringify(eventIds), walkId ?? null],
+      [new Date(now).toISOString(), outcome, JSON.stringify(eventIds), walkId],
     )
     stateDb.run(
       `delete from webhook_event
