@@ -82,7 +82,10 @@ export function renderSync(result: SyncResult): Text {
 export function renderEvents({outcome, events, deals, appended}: EventsResult): string {
   if (outcome === 'unchanged') return 'No event is waiting.'
   const words = outcome === 'walked' ? 'a walk was made' : `${quantity(appended, 'version')} appended`
-  return `${quantity(events, 'event')} about ${quantity(deals, 'deal')}: ${words}.`
+  const read = quantity(deals, 'deal')
+  return events === 0
+    ? `${read} that the source lists as changed: ${words}.`
+    : `${quantity(events, 'event')} about ${read}: ${words}.`
 }
 
 function renderStream({stream, outcome, listed, failed, ended, changes, reason}: ChildResult): string {

@@ -557,6 +557,9 @@ test('between walks, events apply looks at what the source lists as changed, and
     {deal_id: 'deal_000005', kind: 'seen'},
   ])
 
+  const again = await lab.run(['events', 'apply'], {LOANTAPE_NOW: '2026-02-04T12:30:00-05:00'})
+  expect(again.stdout).toBe('3 deals that the source lists as changed: 0 versions appended.\n')
+
   // Only a walk may conclude that a deal is gone.
   told.add('deal_000005')
   expect(await apply('2026-02-04T13:00:00-05:00')).toMatchObject({outcome: 'walked', deals: 4})
