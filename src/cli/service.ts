@@ -54,12 +54,12 @@ export const commands = {
       using database = openKeys(options)
       return {keys: listApiKeys(database)}
     },
-    ({keys}) =>
-      tableOf(
-        keys.map(({id, name, prefix, scopes, revoked_at}) => {
-          return {id, name, begins_with: prefix, scopes: scopes.join(','), revoked: revoked_at}
-        }),
-      ),
+    ({keys}) => {
+      const rows = keys.map(({id, name, prefix, scopes, revoked_at}) => {
+        return {id, name, begins_with: prefix, scopes: scopes.join(','), revoked: revoked_at}
+      })
+      return rows.length === 0 ? 'No key has been created here.' : tableOf(rows)
+    },
   ),
   'service keys revoke': does(
     ({options}: Invocation<KeyOptions>, id: string) => {

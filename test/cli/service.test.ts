@@ -36,6 +36,8 @@ test('keys are created, listed and revoked by command, and a running service obe
   const statusOf = async (key: unknown): Promise<number> =>
     (await fetch(`${url}/deals`, {headers: {authorization: `Bearer ${key}`}})).status
 
+  const list = ['service', 'keys', 'list', '--db', db]
+  expect((await lab.run(list)).stdout).toBe('No key has been created here.\n')
   const create = ['service', 'keys', 'create', 'CRM', '--live', '--scope', 'read', '--db', db, '--json']
   const made = readJson(await lab.run(create))
   const api_key = expect.stringMatching(/^sk_live_/)
@@ -45,7 +47,7 @@ test('keys are created, listed and revoked by command, and a running service obe
   expect(kept.prepare('select count(*) as deals from deal').get()).toEqual({deals: 3})
   expect(kept.prepare('select count(*) as borrowers from borrower').get()).toEqual({borrowers: 0})
 
-  const listed = await lab.run(['service', 'keys', 'list', '--db', db])
+  const listed = await lab.run(list)
   expect(listed.stdout).toMatch(/CRM\s+sk_live_\w{12}\s+read/)
   expect(listed.stdout).not.toContain(String(made.api_key))
 
