@@ -249,9 +249,11 @@ function claimNotice(stateDb: StateDb, config: Config, channel: Channel, now: nu
        where sent_at is null and (next_attempt_at <= ?1 or next_attempt_at > ?1 + ${2 * HOUR_MS}) and created_at > ?2
          and channel = ?3 and (?5 or message ->> '$.to' is not null)
          and not exists (
-           select 1 from notice
+           select 1 from notice as earlier
            where channel = ?3 and alarm = due.alarm and notice_id < due.notice_id
              and sent_at is null and message ->> '$.to' is null and created_at > ?2
+             -- A message may be refused for what it says.
+             and (attempts < 6 or not exists (select 1 from notice where channel = ?3 and sent_at > earlier.created_at))
          )
        order by notice_id limit 1
      )

@@ -341,6 +341,19 @@ test('that an alarm is over is told after it was told, even if that message fail
   ])
 })
 
+test('a message that is refused for what it says holds up those of its alarm for hours only', async () => {
+  inbox.status = 500
+  await runAndTell(shrunk)
+  const [created_at, sent] = [isoNow(), {alarm: 'other', message: '{"title":"","words":""}'}]
+  now += 4 * HOUR
+  const times = {attempts: 1, next_attempt_at: now, created_at, sent_at: isoNow()}
+  stateDb.insert('notice', {channel: 'webhook', ...sent, ...times})
+  stateDb.run('update notice set attempts = 6, next_attempt_at = ? where sent_at is null', [now + HOUR])
+  inbox.status = 200
+  await runAndTell()
+  expect(posts.at(-1)).toContain('*Recovered: job nightly is done*')
+})
+
 test('a message that fails while the clock is ahead is sent once it is right, and for three days from then', async () => {
   inbox.status = 500
   now += 10 * 24 * HOUR
