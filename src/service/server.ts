@@ -157,6 +157,7 @@ declare module 'fastify' {
 /** Problems by code or status of the framework's error. */
 const FAULTS: Record<string | number, ProblemCode> = {
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: 'malformed_body',
+  FST_INVALID_JSON_FIELD_ERROR: 'malformed_body',
   FST_PROTO_VIOLATION: 'malformed_body',
   FST_ERR_BAD_URL: 'malformed_url',
   406: 'unsupported_media_type',

@@ -143,6 +143,8 @@ test('an upload that is too large, incomplete, doubled or no form is refused and
     ['file', fields + part('name="file"; filename="Straße.pdf"', PDF)],
   ] as const)
     expect(await send(Buffer.from(`${damaged}--x--\r\n`, 'latin1'))).toBe(`400 invalid_body ${path}`)
+  const broken = part('name="name"\r\ncontent-type: application/json', '{')
+  expect(await send(`${broken}${file}--x--\r\n`)).toBe('400 malformed_body')
   for (const body of [
     fields + part('name="other"; filename="a.pdf"', PDF),
     fields + part('name="surprise"', '1') + file,
