@@ -125,11 +125,11 @@ function buildApi(options: ServiceOptions, database: ServiceDatabase, log: Log) 
   return {
     database,
     handlers,
-    /** Checks that need the network come before the transaction. @throws Refusal */
-    async checkBody(body: unknown): Promise<void> {
-      if (!isObject(body) || typeof body.url !== 'string') return
+    /** Checks that need the network come before the transaction. */
+    async checkBody(body: unknown): Promise<Refusal | undefined> {
+      if (!isObject(body) || typeof body.url !== 'string') return undefined
       const message = await guard.findProblem(body.url)
-      if (message !== null) throw refuse('invalid_body', {errors: [{path: 'url', message}]})
+      return message === null ? undefined : refuse('invalid_body', {errors: [{path: 'url', message}]})
     },
     /** Resumes the background work of an earlier service. */
     start() {
@@ -278,9 +278,12 @@ function addRoute<Id extends OperationId>(operationId: Id, app: FastifyInstance,
   }
   const answer = (request: FastifyRequest) => formatAnswer(endpoint, request, find(request))
   const change = async (request: FastifyRequest, reply: FastifyReply) => {
-    await api.checkBody(request.body)
-    const written = write(() => answer(request), request, database)
-    return send(written, reply)
+    const refusal = await api.checkBody(request.body)
+    const work = () => {
+      if (refusal) throw refusal
+      return answer(request)
+    }
+    return send(write(work, request, database), reply)
   }
   const read = (request: FastifyRequest, reply: FastifyReply) => {
     if (record !== null) return void send(answer(request), reply)

@@ -10,6 +10,7 @@ function createLookup(): AddressLookup {
     'public.example': [['93.184.215.14']],
     'inside.example': [['10.1.2.3']],
     'mixed.example': [['93.184.215.14', '127.0.0.1']],
+    'leaving.example': [['93.184.215.14'], []],
     'rebinding.example': [['93.184.215.14'], ['93.184.215.14'], ['127.0.0.1']],
   }
   return (name, _options, callback) => {
@@ -37,11 +38,13 @@ test('notifications go only to public https hosts', async () => {
     expect([host, await guard.findProblem(`https://${host}/x`)]).toEqual([host, null])
 })
 
-test('a private address can be neither registered nor set later, nor be what a name turns out to be', async () => {
+test('a private address can be neither registered nor set later, nor be what a name turns out to be; what was registered is answered again', async () => {
   await using service = await startTestService({webhooks: {lookup: createLookup(), retryDelaysMs: []}})
   service.store.insert([aDeal(1)])
-  const register = (url: string) => call(service, 'POST', '/webhook-endpoints', {url})
+  const register = (url: string, headers = {}) => call(service, 'POST', '/webhook-endpoints', {url}, headers)
   expect(await readRefusal(register('https://inside.example'))).toBe('400 invalid_body url')
+  const leave = async () => (await register('https://leaving.example', {'idempotency-key': 'once'})).text()
+  expect(await leave()).toBe(await leave())
   const {id} = await readData<{id: string}>(register('https://rebinding.example'))
   const path = `/webhook-endpoints/${id}`
   expect((await call(service, 'PATCH', path, {url: 'https://10.0.0.1'})).status).toBe(400)
