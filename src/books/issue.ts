@@ -148,18 +148,13 @@ async function* issueMonths(
   if (left) yield left
 }
 
-/** A month to bring up to date; `read` says what its issued lines must add up to. */
-interface Step {
-  month: string
-  read: () => Promise<JournalTarget>
-}
-
 /**
  * What an export does, step by step, for every month from the first to the last that was ever issued to the profile or is asked
  * for, oldest first, since entries of a month rest on those of earlier ones, and what moves from one month to another is booked in
  * the one and reversed in the other; months after the period come last. Closed months are issued as they were closed, see
  * {@link listAsClosed}; what became known later follows in batches of its own, dated in the open period. Each month is compared
- * with what was issued of it alone, so that one that is left now is made up for by the next export.
+ * with what was issued of it alone, so that one that is left now is made up for by the next export: `read` says what its issued
+ * lines must add up to.
  */
 async function* listSteps(
   stateDb: StateDb,
@@ -173,7 +168,7 @@ async function* listSteps(
     mapping: AccountMapping
     isOver: (period: string) => boolean
   },
-): AsyncGenerator<Step> {
+) {
   const issued = [...listIssuedMonths(stateDb, profile.name), period].sort()
   const range = {first: issued[0] ?? period, last: issued.at(-1) ?? period}
   const isOpened = hasOpenings(stateDb, profile.name)

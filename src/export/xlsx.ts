@@ -31,11 +31,13 @@ export async function writeXlsx(
 ): Promise<Written> {
   const {manifest} = source
   const models = readReleaseModels(source.dir)
-  const nameSheets = createNaming(sheetRows)
+  const taken = new Set<string>()
   const notes = await Array.fromAsync(tables, async (table): Promise<SheetNote> => {
     const [about = ''] = models.find(({name}) => name === table)?.description.split(/[.:;](?:\s|$)/) ?? []
     const totals = await readControlTotals(db, table)
-    return {table, about, names: nameSheets(table, totals.rows), ...totals}
+    const sheets = Math.max(1, Math.ceil(totals.rows / (sheetRows - 1)))
+    const names = Array.from({length: sheets}, () => takeName(taken, table))
+    return {table, about, names, ...totals}
   })
   const name = `loantape-${manifest.as_of}.xlsx`
   const path = join(dir, name)
@@ -111,17 +113,12 @@ async function writeBook(
 }
 
 /** Names of sheets are unique. Spreadsheets ignore case, but names of tables are lower case. */
-function createNaming(sheetRows: number) {
-  const taken = new Set<string>()
-  const take = (table: string, number = 1): string => {
-    const tail = number === 1 ? '' : ` (${number})`
-    const name = `${table.slice(0, NAME_CHARACTERS - tail.length)}${tail}`
-    if (taken.has(name)) return take(table, number + 1)
-    taken.add(name)
-    return name
-  }
-  return (table: string, rows: number) =>
-    Array.from({length: Math.max(1, Math.ceil(rows / (sheetRows - 1)))}, () => take(table))
+function takeName(taken: Set<string>, table: string, number = 1): string {
+  const tail = number === 1 ? '' : ` (${number})`
+  const name = `${table.slice(0, NAME_CHARACTERS - tail.length)}${tail}`
+  if (taken.has(name)) return takeName(taken, table, number + 1)
+  taken.add(name)
+  return name
 }
 
 async function writeSheets(

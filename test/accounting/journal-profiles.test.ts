@@ -87,7 +87,7 @@ describe.each(profiles)('%s', (name, profile) => {
     ['an altered header', (text) => text.replace(/^([^\n]*?)([A-Z])/, '$1X$2')],
     ['a byte order mark', (text) => `\uFEFF${text}`],
     ['a line end within a cell', (text) => text.replace('Main St', 'Main\r\nSt')],
-    ['a space around a cell', (text) => text.replace('Austin', 'Austin').replace('\n', '\n ')],
+    ['a space around a cell', (text) => text.replace('\n', '\n ')],
   ]
 
   test('the proof notices what would not import', () => {
