@@ -1,9 +1,12 @@
--- When anything about the business days up to $1 was last stored: a version, a rate, a list or the first walk of a day.
+-- When anything about the business days up to $1 was last stored: a version, a mapped field, a rate, a list or the first walk of a
+-- day.
 with
 told as (
   {versions}
   union all
   select recorded_at, business_date from history.raw.deal_confirmation
+  union all
+  select recorded_at, business_date from history.raw.deal_extra
   union all
   select recorded_at, business_date from history.raw.rate
   union all

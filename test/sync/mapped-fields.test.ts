@@ -112,6 +112,21 @@ test('a newly mapped field appears with its past, and leaves no trace once it is
   await failureOf(lab.query('from core.deal_extra'))
 })
 
+test('a mapped field that changes alone is in a release of the same day', async () => {
+  writeFields(FIELDS)
+  lab.service.store.insert([aDeal(1)])
+  for (const [time, rate] of [
+    ['23:30', 0.05],
+    ['23:50', 0.06],
+  ] as const) {
+    listed.set(aDeal(1).id, {rate})
+    expect(await lab.sync(day(1, time), {config: {detail: 'off'}})).toMatchObject({outcome: 'released'})
+    expect(await lab.query(EXTRA)).toMatchObject([{note_rate: rate.toFixed(6)}])
+  }
+  const again = await lab.sync(day(1, '23:55'), {config: {detail: 'off'}})
+  expect(again).toMatchObject({outcome: 'unchanged'})
+})
+
 test('fields are mapped from the first night on, even if rates were stored before it, and whatever their names', async () => {
   writeFields({order: {path: 'terms.note_rate', type: 'text'}, group: {path: 'maturity_date', type: 'date'}})
   const [csv, ratesFile] = ['sofr.csv', 'rates.json'].map((name) => join(lab.folder.root, name))
