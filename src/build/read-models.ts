@@ -142,8 +142,8 @@ export function parseModel(source: {schema: string; name: string; file: string; 
   const columns: Model['columns'] = []
   const checks: Model['checks'] = []
   let contract = 1
-  for (const [index, untrimmed] of header.entries()) {
-    const [line, at] = [untrimmed.trimEnd(), index + 1]
+  for (const [index, line] of header.entries()) {
+    const at = index + 1
     const [, key, value = ''] = fieldLine.exec(line) ?? []
     const [, indent, words] = /^--(\s+)(.*)$/.exec(line) ?? []
     const column = columns.at(-1)

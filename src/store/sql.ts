@@ -20,9 +20,9 @@ export function readSqlFile(path: string): string {
 export const listFiles = (folder: string, ending: string): string[] =>
   listNames(folder).flatMap((name) => (name.endsWith(ending) ? join(folder, name) : []))
 
-/** Splits off the comment lines at the top. `sql` is the whole text without the final semicolon. */
+/** Splits off the comment lines at the top, without blanks at their ends. `sql` is the whole text without the final semicolon. */
 export function splitHeader(text: string): {header: string[]; sql: string} {
-  const lines = text.split('\n')
+  const lines = text.split('\n').map((line) => line.trimEnd())
   const end = lines.findIndex((line) => !line.startsWith('--'))
   return {header: end === -1 ? lines : lines.slice(0, end), sql: text.replace(/;\s*$/, '\n')}
 }

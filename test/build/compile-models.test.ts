@@ -351,6 +351,14 @@ test("a model may generate rows, ask for the build's variables, and measure the 
   expect(await compile({'core/deal.sql': age})).toEqual(['core.deal'])
 })
 
+test('a header is read without the blanks at the ends of its lines', () => {
+  using folder = writeSqlFolder({
+    'checks/odd.sql': '-- Demands. \n-- severity: warn \n-- per: deal_id\t\nselect 1\n',
+  })
+  const odd = {description: 'Demands.', severity: 'warn', isPerDeal: true}
+  expect(readChecks([], [folder.path])).toMatchObject([odd])
+})
+
 test('byte order marks and other line ends leave models, checks and seeds the same', () => {
   const check = '-- Demands.\n-- severity: warn\nselect 1\n'
   const files = {'core/deal.sql': DEAL, 'seeds/kind.csv': 'kind,rank:bigint\na,1\n', 'checks/odd.sql': check}
