@@ -20,7 +20,11 @@ export async function resolveMoment(
     z.object({first: z.string().nullable(), last: z.string().nullable()}),
     `select
        min(business_date) as first,
-       greatest(max(business_date), (select max(business_date) from history.raw.deal_version)) as last
+       greatest(
+         max(business_date),
+         (select max(business_date) from history.raw.deal_version),
+         (select max(business_date) from history.raw.deal_extra)
+       ) as last
      from history.raw.walk
      where state = 'applied' and stream = 'deal'`,
   )

@@ -179,7 +179,7 @@ test('mapped fields come from lists, own pages and looks, and a rebuild or a los
   own.set(second, {rate: '0.061', maturity: '2029-09-09'})
   receiveEvents(lab.folder, second)
   expect((await applyEvents(lab.config, lab.createWorld(day(4, '12:00')))).outcome).toBe('applied')
-  await lab.sync(day(4))
+  await build(day(4, '12:01'))
   expect((await lab.query(EXTRA))[1]).toMatchObject({note_rate: '0.061000', maturity_date: '2029-09-09'})
 
   // Nothing is left within null.
