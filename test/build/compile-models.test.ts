@@ -1,4 +1,4 @@
-import {mkdirSync, renameSync, symlinkSync, writeFileSync} from 'node:fs'
+import {mkdirSync, renameSync, symlinkSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {fingerprintModels} from '../../src/build/build-models.ts'
@@ -373,13 +373,6 @@ test('byte order marks and other line ends leave models, checks and seeds the sa
   }
   const marked = Object.entries(files).map(([name, text]) => [name, `\uFEFF${text.replaceAll('\n', '\r\n')}`])
   expect(read(Object.fromEntries(marked))).toBe(read(files))
-})
-
-test('refuses a seed that is not UTF-8, naming the first bad byte', async () => {
-  using folder = writeSqlFolder({'seeds/kind.csv': ''})
-  const bytes = Buffer.concat([Buffer.from('code\n\uFFFD, Neuch'), Buffer.from([0xe2]), Buffer.from('tel\n')])
-  writeFileSync(join(folder.path, 'seeds/kind.csv'), bytes)
-  expect(() => readSeeds([folder.path])).toThrow(/^File '.*kind\.csv': byte 0xE2 at 2:9: expected UTF-8/)
 })
 
 test('neither a model nor a check reads a file, whatever else has that name', async () => {

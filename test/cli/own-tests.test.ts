@@ -187,12 +187,12 @@ test('all faults of all files are named at once', async () => {
   const wrong = {
     [FILE]: `${aCase('d2: gone', '')}b: {rows: []}\n`,
     'tests/mart.portfolio_sumary.yaml': SHOWN,
-    'tests/core.deal.yaml': Buffer.concat([Buffer.from('a'), Buffer.from([0xe9])]),
+    'tests/core.deal.yaml': Buffer.concat([Buffer.from('a\uFFFD'), Buffer.from([0xe9])]),
   }
   const words = [
     /case\.walks\..*d2: .*; b\.walks: expected walks/,
     /no model 'mart\.portfolio_sumary', .*nearest is 'mart\.portfolio_summary'/,
-    /core\.deal\.yaml': byte 0xE9 at 1:2: expected UTF-8/,
+    /core\.deal\.yaml': byte 0xE9 at 1:3: expected UTF-8/,
   ]
   const {message} = await expectRefused(runTests(wrong, ['--json']), 'TEST_FILE', words, 3)
   expect(message.match(/^ {2}- /gm)).toHaveLength(3)
