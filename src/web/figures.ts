@@ -17,7 +17,9 @@ const AT_A_GLANCE = new Intl.NumberFormat('en-US', {
 
 /** `$1.62B`, as on chart axes. */
 export function dollarsAtAGlance(amount: string): string {
-  return Math.abs(Number(amount)) < 1000 ? dollars(amount) : AT_A_GLANCE.format(Number(amount))
+  return Math.abs(Number(amount)) < 1000
+    ? dollars(amount)
+    : AT_A_GLANCE.format(Number(amount)).replace('-', '−')
 }
 
 export const count = groupThousands

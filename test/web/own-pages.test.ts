@@ -9,7 +9,7 @@ import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {block, serveLab, textOf} from './side.ts'
+import {block, chartIn, serveLab, textOf} from './side.ts'
 
 const FENCE = '```'
 
@@ -41,7 +41,7 @@ group by rollup (state)
 order by is_total, state`,
 )}${block('table deals=all heading="All of them"', `select count(*) as deals, '/deals?part=open' as deals_href from core.deal`)}${block(
   'number',
-  `select sum(loan_amount) as exact, sum(loan_amount) as "at a glance", usd(sum(loan_amount)) as "at a glance_note" from core.deal`,
+  `select sum(loan_amount) as exact, sum(loan_amount) as "at a glance", usd(sum(loan_amount)) as "at a glance_note", -1500.00::decimal(18, 2) as loss, 'n' as loss_note from core.deal`,
 )}${block('choices label="Show"', `select unnest(['a', 'b']) as name, '/pages/more?show=' || name as name_href, name = $show as is_current`)}${block(
   'text',
   `select 'asked for ' || coalesce($show, 'nothing') || ', and ' || counted(1, 'deal') || ' of ' || pct(61.44) as words`,
@@ -258,14 +258,14 @@ test('amounts are exact, and rounded only if a note gives the exact ones', async
   expect(textOf(await read('/pages/more?state=FL'))).toContain('Exact $0.01 At a glance $0.01 $0.01')
   const all = textOf(more)
   expect(all).toContain('Exact $1,400,000.01 At a glance $1.4M $1,400,000.01')
+  expect(all).toContain('Loss −$1.5K n')
   expect(all).toContain('2026-02 $12,345,678,901,234,567,890,123,456,789,012.34 –')
 })
 
 test('a chart leaves totals out, and its values are listed with it, newest first', async () => {
   const [, drawn = ''] = /aria-label="Two months">(.*?)<\/svg>/s.exec(more) ?? []
   expect(drawn.match(/>2026-01</g), 'each month is named once').toHaveLength(1)
-  const [, option = ''] = /aria-label="Two months"[^>]* data-option="([^"]*)"/.exec(more) ?? []
-  expect(JSON.parse(option.replaceAll('&quot;', '"'))).toMatchObject({series: [{name: 'a'}]})
+  expect(chartIn(more, 'Two months')).toMatchObject({series: [{name: 'a'}]})
   const [, values = ''] = /<summary>Exactly<\/summary>(.*?)<\/details>/s.exec(more) ?? []
   expect(textOf(values)).toMatch(/^ Month a All 2026-02 \S+ – 2026-01 \$0\.10 \$0\.30 $/)
   const [, numbers = ''] = /<summary>Numbers<\/summary>(.*?)<\/details>/s.exec(more) ?? []
