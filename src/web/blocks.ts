@@ -248,7 +248,7 @@ export function renderAction({title, says, button, why, note, ...asked}: Record<
 ${hidden(Object.entries(asked).map(([name, value]) => [name, String(value)]))}
 <p>${prose(String(says))}</p>
 ${why !== undefined && html`<p><label>${String(why)} <input name="why" maxlength="500"></label></p>`}
-${note !== undefined && html`<p><textarea name="note" rows="3" maxlength="${LONGEST_NOTE}" required aria-label="Note">${String(note)}</textarea></p>`}
+${typeof note === 'string' && html`<p><textarea name="note" rows="3" maxlength="${LONGEST_NOTE}" required aria-label="Note">${note}</textarea></p>`}
 <button>${String(button)}</button></form></details>`
 }
 
