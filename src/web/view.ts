@@ -90,9 +90,7 @@ export interface View {
   isMail?: boolean
 }
 
-type Tools = Pick<WebTools, 'config' | 'folder' | 'stateDb'>
-
-export interface AskingView extends View, Tools, Pick<Caller, 'mayAct' | 'person' | 'who'> {
+export interface AskingView extends View, WebTools, Pick<Caller, 'mayAct' | 'person' | 'who'> {
   mayOpen(path: string): boolean
   /** Asks as people's own questions are asked. */
   askAsPerson: Ask
