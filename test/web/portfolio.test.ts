@@ -3,7 +3,7 @@ import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, createLab} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {PAGE_TABLES, serveLab, textOf} from './side.ts'
+import {chartIn, PAGE_TABLES, serveLab, textOf} from './side.ts'
 
 const id = (number: number) => `deal_00000${number}`
 const lab = await useLab({tables: `${PAGE_TABLES} +core.borrower`})
@@ -130,10 +130,7 @@ test('a part that is called others is not added to the parts that a chart shows 
   const charts = (await shown.read('/portfolio')).split('<figure class="chart"').slice(1)
   expect(charts).toHaveLength(2)
   for (const chart of charts) {
-    const option = JSON.parse(
-      textOf(/data-option="([^"]*)"/.exec(chart)?.[1] ?? '').replaceAll('&quot;', '"'),
-    )
-    const last = option.series.map(({name, data}: {name: string; data: [string, number][]}) => [
+    const last = chartIn(chart).series.map(({name, data}: {name: string; data: [string, number][]}) => [
       name,
       data.at(-1)?.[1],
     ])

@@ -6,7 +6,7 @@ import {writeSqlFolder} from '../build/folder.ts'
 import {someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {listViolations} from './browser.ts'
-import {block, openPage, PAGE_TABLES, serveLab} from './side.ts'
+import {block, chartIn, openPage, PAGE_TABLES, serveLab} from './side.ts'
 
 const within = 'where place between coalesce(left($day_from, 7), place) and coalesce(left($day_to, 7), place)'
 const chart = (asked: string, rows: string, where = '') =>
@@ -46,9 +46,6 @@ const own = lab.beside.use(
 )
 const side = await serveLab(lab, {sqlDir: own.path})
 
-const placesIn = (option: string | null | undefined): string[] =>
-  JSON.parse((option ?? '').replaceAll('&quot;', '"')).xAxis.data
-
 test('dragging over a chart of time, or its fields, chooses days in the address; a link takes them away', async () => {
   const {page, complaints} = await openPage(`${side.url}/pages/months?state=CT`)
   const drawing = page.locator('figure.chart [role=img]')
@@ -76,10 +73,7 @@ test('dragging over a chart of time, or its fields, chooses days in the address;
   await to.fill('2026-12-31')
   await page.keyboard.press('Enter')
   await page.waitForURL(/day_from=2026-11-01&day_to=2026-12-31/)
-  expect(placesIn(await page.locator('figure.chart').getAttribute('data-option'))).toEqual([
-    '2026-11',
-    '2026-12',
-  ])
+  expect(chartIn(await page.content()).xAxis.data).toEqual(['2026-11', '2026-12'])
   await page.getByRole('link', {name: 'All days'}).click()
   await page.waitForURL(/months\?state=CT$/)
   expect(complaints).toEqual([])
@@ -156,11 +150,7 @@ test('a chart is saved as a picture, in light colours, with its title, day and l
 
 test('the shipped charts of time follow the days; what is no day is refused, and other charts have none', async () => {
   const placesOf = async (query: string) =>
-    placesIn(
-      /aria-label="Open amount by day[^>]* data-option="([^"]*)"/.exec(
-        await side.read(`/portfolio${query}`),
-      )?.[1],
-    )
+    chartIn(await side.read(`/portfolio${query}`), 'Open amount by day').xAxis.data
   expect(await placesOf('')).toEqual(['2026-03-01', '2026-03-02'])
   expect(await placesOf('?day_from=2026-03-02')).toEqual(['2026-03-02'])
   const none = 'portfolio?day_from=2027-01-01'

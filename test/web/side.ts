@@ -56,6 +56,15 @@ export const textOf = (markup: string): string =>
     .replaceAll('&#39;', "'")
     .replaceAll(/\s+/g, ' ')
 
+/** Reads what the chart of this title, or the first, is drawn from. */
+export const chartIn = (markup: string, title = '') =>
+  JSON.parse(
+    (new RegExp(`aria-label="${title}[^>]* data-option="([^"]*)"`).exec(markup)?.[1] ?? 'null').replaceAll(
+      '&quot;',
+      '"',
+    ),
+  )
+
 /** Opens a page until the test ends. `complaints` are its console messages, its errors and its requests to other servers. */
 export async function openPage(
   url: string,

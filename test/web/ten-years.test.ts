@@ -5,7 +5,7 @@ import {requireRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {aDeal} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-import {PAGE_TABLES, serveLab} from './side.ts'
+import {chartIn, PAGE_TABLES, serveLab} from './side.ts'
 
 // Days without a walk repeat the day before, so two walks are enough.
 const lab = await useLab({
@@ -16,11 +16,7 @@ await lab.walk('2026-03-02T23:30:00-05:00')
 await lab.sync('2036-03-01T23:30:00-05:00')
 const side = await serveLab(lab, {now: '2036-03-02T12:00:00-05:00'})
 
-async function readChart(path: string) {
-  const page = await side.read(path)
-  const [, option = ''] = /aria-label="Open amount by day[^>]* data-option="([^"]*)"/.exec(page) ?? []
-  return JSON.parse(option.replaceAll('&quot;', '"'))
-}
+const readChart = async (path: string) => chartIn(await side.read(path), 'Open amount by day')
 
 test('ten years of days are drawn as at most a thousand, the last among them, and chosen days one by one', async () => {
   const listDays = async (path: string): Promise<string[]> => (await readChart(path)).xAxis.data
