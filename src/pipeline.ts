@@ -123,10 +123,7 @@ export async function applyEvents(config: Config, world: World) {
         return {outcome: 'applied', deals: ids.size, ...(await lookAt(tools, [...ids], steady))}
       },
     )
-  const {isComplete, appended} =
-    source.detail === 'off'
-      ? {isComplete: false, appended: 0}
-      : await withRun(folder.stateDb, 'events', world, look)
+  const {isComplete, appended} = await withRun(folder.stateDb, 'events', world, look)
   const walked = isComplete ? undefined : await syncDeals(config, {}, world)
   const outcome = isComplete ? 'applied' : 'walked'
   const eventIds = waiting.map(({event_id}) => event_id)

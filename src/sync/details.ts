@@ -250,8 +250,8 @@ export async function listChanged({db, stream, client, config}: WalkTools): Prom
 }
 
 /**
- * Looks at deals on their own pages and appends what is new, but not before the first walk, which guards would compare with it.
- * Leaves out deals that were never in the stage that is walked: no walk would have them. `isComplete` says that every page was
+ * Looks at deals on their own pages and appends what is new, unless these are off. Does nothing before the first walk either: its
+ * guards would compare it with these deals. Leaves out deals that were never in the stage that is walked: no walk would have them. `isComplete` says that every page was
  * read.
  */
 export async function lookAt(
@@ -260,7 +260,8 @@ export async function lookAt(
   world: World,
 ): Promise<{appended: number; isComplete: boolean}> {
   if (ids.length === 0) return {appended: 0, isComplete: true}
-  if ((await findPast(db, deals)).startedAt === null) return {appended: 0, isComplete: false}
+  const {startedAt} = await findPast(db, deals)
+  if (startedAt === null || config.detail === 'off') return {appended: 0, isComplete: false}
   const businessDate = await findBusinessDate(db, deals, config, world.clock.now())
   const answers: DetailAnswer[] = []
   const take = (answer: DetailAnswer) => void answers.push(answer)

@@ -538,10 +538,12 @@ test('between walks, events apply looks at what the source lists as changed, and
     }
   }
   await using lab = await openHinting(page)
-  const apply = (at: string) => applyEvents(lab.config, lab.createWorld(at))
+  const apply = (at: string, detail: 'auto' | 'off' = 'auto') =>
+    applyEvents({...lab.config, detail}, lab.createWorld(at))
   const nothing = {outcome: 'unchanged', events: 0, deals: 0, appended: 0}
   await lab.walk(DAY_1)
-  expect(await apply('2026-02-03T12:00:00-05:00')).toEqual(nothing)
+  for (const detail of ['auto', 'off'] as const)
+    expect(await apply('2026-02-03T12:00:00-05:00', detail)).toEqual(nothing)
 
   for (const id of ['deal_000002', 'deal_000003']) lab.service.store.update(id, {loan_amount_cents: 1_00n})
   lab.service.store.remove('deal_000005')
