@@ -4,10 +4,10 @@ import {basename, dirname, join, resolve} from 'node:path'
 import {parseEnv} from 'node:util'
 import {parseChildStreams} from '../contract/streams.ts'
 import {type Config, listPaths, parseConfig} from '../core/config.ts'
-import {codeOf, newError} from '../core/errors.ts'
+import {codeOf, newError, tolerate} from '../core/errors.ts'
 import {ENV_FILE, type Fixed, SOURCE_NAME} from '../core/settings.ts'
 import {requireOwnPlace} from '../store/data-folder.ts'
-import {readWrittenText} from '../store/files.ts'
+import {isFile, readWrittenText} from '../store/files.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
 const SOURCES = 'sources'
@@ -45,6 +45,8 @@ export function readConfig(
     ...(!source && {run: runForSecret}),
   })
   const config = {...parsed, ...fixed}
+  if (tolerate(['EACCES', 'ENOTDIR'], () => isFile(resolve(dir ?? '.', config.dataDir))))
+    throw newError('NOT_WRITABLE', `Data folder '${config.dataDir}' cannot be written: it is a file.`)
   parseChildStreams(config.streams)
   if (!source) return config
   const {dataDir, sqlDir, jobsDir} = config

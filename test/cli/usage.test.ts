@@ -48,6 +48,11 @@ const wrong: [args: string, code: string, words: RegExp][] = [
   ['quarantine reasons --page 0', 'USAGE', /'0' in --page: expected a whole number from 1 to 1000000/],
   ['demo --days 0', 'USAGE', /'0' in --days: expected a whole number from 1 to 800/],
   ['verify --rebuild --backup b', 'USAGE', /'--backup <dir>' cannot be used with option '--rebuild'/],
+  [
+    `--data ${import.meta.filename} status`,
+    'NOT_WRITABLE',
+    /^Data folder '.*' cannot be written: it is a file\. /,
+  ],
   ['--data= status', 'USAGE', /Folder '' in --data: expected a path/],
   ['completion tcsh', 'USAGE', /'tcsh' in <shell>: expected bash, zsh, fish/],
   ['status --max-age old', 'USAGE', /'old' in --max-age: .*26h/],
