@@ -37,6 +37,13 @@ export const commands = {
     using _claim = claimDemoFolder(folder)
     const result = await runDemo(config, options, world, (words) => {
       if (!options.json) cli.printText(words)
+    }).catch((cause: unknown) => {
+      if (!world.signal.aborted) throw cause
+      throw newError('INTERRUPTED', 'The demo was asked to stop.', {
+        kept: `What it has made so far is in '${folder.root}'.`,
+        next: 'The next demo begins anew.',
+        cause,
+      })
     })
     cli.printResult(options, result, () => renderDemo(result, options.data))
   }),

@@ -6,6 +6,7 @@ import {z} from 'zod'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {openRelease, requireRelease} from '../../src/store/release.ts'
 import {runCommand} from '../support/command.ts'
+import {createWorld} from '../support/data.ts'
 import {DAY_2, type Ended, MAIN, startProcess} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {expectRefused, readJson} from './outcome.ts'
@@ -94,6 +95,13 @@ test('the demo leaves a folder alone that has no mark, or the mark of another', 
     await expectRefused(demo(dataDir, ['--json']), 'DEMO_FOLDER', words)
     expect(readFileSync(join(dataDir, 'warehouse.duckdb'), 'utf8')).toBe('years of work')
   }
+})
+
+test('a demo that is asked to stop does not promise to continue', async () => {
+  const createStopped = () => ({...createWorld(), signal: AbortSignal.abort()})
+  const args = ['demo', '--data', join(root, 'stopped'), '--deals', '5', '--days', '1', '--json']
+  const stopped = runCommand(args, {}, {createWorld: createStopped})
+  await expectRefused(stopped, 'INTERRUPTED', /^The demo was asked to stop\. .* begins anew\.$/, 6)
 })
 
 test("a demo in a lender's folder knows nothing of the lender's jobs and targets", async () => {
