@@ -250,9 +250,9 @@ export async function listChanged({db, stream, client, config}: WalkTools): Prom
 }
 
 /**
- * Looks at deals on their own pages and appends what is new, unless these are off. Does nothing before the first walk either: its
- * guards would compare it with these deals. Leaves out deals that were never in the stage that is walked: no walk would have them. `isComplete` says that every page was
- * read.
+ * Looks at deals on their own pages, unless these are off, and appends what is new. Does nothing before the first walk, whose
+ * guards would compare it with these deals. Leaves out deals that were never in the stage that is walked: no walk would have
+ * them. `isComplete` says that every page was read.
  */
 export async function lookAt(
   {db, stream: deals, tapes, walks, client, config}: WalkTools,
