@@ -217,21 +217,21 @@ function openBeside(
   const rows = createStagedRows(stream)
   const entries: string[] = []
 
-  function push(id: string, {observations: [observation]}: NormalisedPage): void {
+  function push(id: string, {observations: [observation]}: NormalisedPage, pageNo: number): void {
     if (!observation) return
-    rows.push(observation, {source: kind === 'look' ? 'webhook' : kind, pageNo: 0, position: entries.length})
+    rows.push(observation, {source: kind === 'look' ? 'webhook' : kind, pageNo, position: entries.length})
     entries.push(id)
   }
 
   function takeLook(frame: Frame, body: unknown): void {
     const {requested_at: observedAt, id, known} = lookFrame.parse(frame)
-    push(id, normalise([{...known, ...recordOf(body)}], observedAt))
+    push(id, normalise([{...known, ...recordOf(body)}], observedAt), 0)
   }
 
   function takeReplay(frame: Frame, body: unknown): void {
     const {quarantine_id, observed_at, parent, listed} = replayFrame.parse(frame)
     const record = listed ? {...listed, ...Object(body)} : body
-    push(quarantine_id, normalise([record], observed_at, parent))
+    push(quarantine_id, normalise([record], observed_at, parent), listed ? 0 : 1)
   }
 
   return {

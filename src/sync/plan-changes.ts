@@ -138,7 +138,7 @@ function buildIncomingSql(stream: Stream, staged: string): string {
   const latestFirst = `observed_at desc, (source <> 'list') desc, page_no desc, position desc`
   const isListed = `source = 'list'`
   const listedAmount = `case when source = 'list' then ${amountOf(stream)} end`
-  const listHash = `case when source = 'list' then ${buildListHashSql(stream)} end`
+  const listHash = `case when source = 'list' or (source = 'replay' and page_no > 0) then ${buildListHashSql(stream)} end`
   return `
     create or replace temp view incoming as
     select
@@ -202,7 +202,12 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
   const date = `date '${batch.businessDate}'`
   const {idColumn} = stream
   const {head} = tablesOf(stream)
-  const carried = stream.columns.map((column) => `${carry(stream, column)} as ${column.name}`)
+  // A list that lags would otherwise undo what an own page said, whenever that page is not read.
+  const saysNothingNew = `i.source = 'list' and h.kind = 'seen' and i.list_hash = h.list_hash and i.observed_at >= h.observed_at`
+  const carried = stream.columns.map((column) => {
+    const {name} = column
+    return `case when ${saysNothingNew} then h.${name} else ${carry(stream, column)} end as ${name}`
+  })
   const flags = optionalColumnsOf(stream).map(({name}) => `${name}_present`)
   // An unchanged record leaves no row here, so an unchanged walk costs no memory.
   return `

@@ -120,6 +120,7 @@ export function createStagedRows(stream: Stream) {
   const rows = createRowBuffer(listStaged(stream).map(([, type]) => type))
 
   return {
+    /** `pageNo` is 0 for own pages. */
     push(
       {observedAt, id, fields, unknownFields, mapped}: Observation,
       place: {source: (typeof SOURCES)[number]; pageNo: number; position: number},

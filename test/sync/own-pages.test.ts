@@ -1,6 +1,6 @@
 import {beforeEach, expect, test} from 'vitest'
 import type {WireRecord, World} from '../../src/core/types.ts'
-import {aDeal, DAY_1, DAY_2, DAY_3, failureOf, someDeals} from '../support/lab.ts'
+import {aDeal, DAY_1, DAY_2, DAY_3, DAY_4, failureOf, someDeals} from '../support/lab.ts'
 import {changeRecords, dyingAt, useLab} from '../support/set-up.ts'
 
 const lab = await useLab({deals: someDeals(40, {status: 'funded'})})
@@ -69,6 +69,28 @@ test('a list that rounds amounts does not undo what own pages say', async () => 
   await lab.walk(DAY_1)
   for (const night of [DAY_2, DAY_3])
     expect((await lab.walk(night)).changes).toMatchObject({updated: 0, unchanged: 40})
+})
+
+test.each<[string, () => void]>([
+  ['answer 500', () => failPages(500, 1, 2)],
+  [
+    'cannot be read',
+    () => changeRecords(lab, `/deals/${idOf(1)}`, ([deal]) => Object.assign(deal!, {status: 7})),
+  ],
+])('a list that lags does not undo what own pages said on nights when they %s', async (_, fail) => {
+  const walk = (night: string, listed: string) => {
+    changeRecords(lab, '/deals?', ([deal]) => Object.assign(deal!, {status: listed}))
+    return lab.walk(night)
+  }
+  await walk(DAY_1, 'approved')
+  for (const night of [DAY_2, DAY_3]) {
+    fail()
+    expect((await walk(night, 'approved')).changes).toMatchObject({updated: 0, unchanged: 40})
+  }
+  fail()
+  expect((await walk(DAY_4, 'draft')).changes).toMatchObject({updated: 1, unchanged: 39})
+  const equal = expect.stringContaining('"outcome":"equal"')
+  expect(await lab.run(['rebuild', '--json'])).toMatchObject({code: 0, stdout: equal})
 })
 
 test.each([

@@ -101,6 +101,21 @@ test('later truth is never overwritten by a replay: a record takes its place in 
   expect(next.changes).toMatchObject({updated: 0, unchanged: 40})
 })
 
+test.each([
+  ['the next night', []],
+  ['after a night without it', [DAY_3]],
+])('a list that shows again what it did before a replayed record is believed %s', async (_, without) => {
+  for (const night of without) {
+    lab.service.store.remove('deal_000001')
+    await lab.walk(night, WITHOUT_DETAILS)
+    lab.service.store.insert([aDeal(1)])
+  }
+  await replayMended(DAY_3)
+  await lab.walk(DAY_4, WITHOUT_DETAILS)
+  const amount = `select kind, loan_amount from deal_head where deal_id = 'deal_000001'`
+  expect(await lab.queryHistory(amount)).toEqual([{kind: 'seen', loan_amount: '350000.00'}])
+})
+
 test('a record that several walks could not read is one record', async () => {
   spoil(1)
   await lab.walk(DAY_3, WITHOUT_DETAILS)
