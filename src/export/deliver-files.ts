@@ -434,13 +434,12 @@ async function openSftp(
     }
     throw explain(error, errors, 'cannot be reached')
   }
-  const root = posix.normalize(target.path).replace(/(?<=.)\/$/, '')
   async function makeFolder(dir: string): Promise<void> {
     const found = await client.exists(dir)
     if (found === '-') throw errors.refused(`'${dir}' is a file there: expected a folder`)
     if (found !== false) return
     // Not even a mistyped one is made: nobody would look into it.
-    if (dir === root) throw errors.refused(`'${dir}' does not exist there`)
+    if (dir === target.path) throw errors.refused(`'${dir}' does not exist there`)
     await makeFolder(posix.dirname(dir))
     await client.mkdir(dir)
   }

@@ -25,7 +25,7 @@ const targetSchema = z.discriminatedUnion('kind', [
     host: text,
     port: z.int().min(1).max(65_535).default(22),
     user: text,
-    path: text,
+    path: text.transform((path) => posix.normalize(path).replace(/(?<=.)\/$/, '')),
     /** The only host key that is accepted. */
     host_key: z.string().regex(/^SHA256:[A-Za-z0-9+/]{43}$/, 'expected SHA256:… as ssh-keygen -lf prints it'),
     private_key_file: text.optional(),
@@ -71,7 +71,7 @@ export function placeOf(target: Target): string {
   if (target.kind === 'http' || target.kind === 'azure') return target.url
   if (target.kind === 's3') return addressOfBucket(target)
   const {user, host, port, path} = target
-  return `sftp://${user}@${host}:${port}/${posix.normalize(path)}`
+  return `sftp://${user}@${host}:${port}/${path}`
 }
 
 export function addressOfBucket(target: Extract<Target, {kind: 's3'}>): string {
