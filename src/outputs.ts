@@ -20,7 +20,6 @@ import {type BatchResult, findBatches, type NamedBatch, type PeriodMark} from '.
 import {
   type DeliveryResult,
   deliverBatch,
-  listAt,
   listDeliveries,
   oweBatch,
   sendBackup,
@@ -44,11 +43,13 @@ export interface ExportRequest extends Pick<BatchRequest, 'tables' | 'dialect' |
   withOpening?: boolean | undefined
   /** Of journals, the last month that must be issued; later ones that cannot be are left. By default, `period`. */
   through?: string | undefined
+  /** The names of the targets that are to get a journal: what is issued is owed to them, even if nothing comes to be delivered. */
+  deliver?: ((profile: string) => readonly string[]) | undefined
 }
 
 /**
  * Writes tables as one batch per profile, and of each journal what is new since its last export: the batches of {@link exportJournal}.
- * @throws ConfigError `UNKNOWN_NAME`, `PERIOD_…`, `ACCOUNTING_…`
+ * @throws ConfigError `UNKNOWN_NAME`, `TARGETS_INVALID`, `PERIOD_…`, `ACCOUNTING_…`
  */
 export async function exportRelease(
   config: Config,
@@ -56,7 +57,7 @@ export async function exportRelease(
   world: World,
 ): Promise<BatchResult[]> {
   const profiles = request.profiles.filter((name) => !findJournalProfile(name)).map(requireProfile)
-  const journals = listJournals(request)
+  const journals = listJournals(config, request)
   const batches = profiles.length > 0 ? await exportTables(config, profiles, request, world) : []
   for (const journal of journals) {
     world.onProgress({step: journal.profile.name})
@@ -83,18 +84,22 @@ export async function previewExport(
   request: ExportRequest,
   world: World,
 ): Promise<JournalPreview[]> {
-  const previews = await Array.fromAsync(listJournals(request), async (journal) => {
+  const previews = await Array.fromAsync(listJournals(config, request), async (journal) => {
     world.onProgress({step: journal.profile.name})
     return await previewJournal(config, journal, world)
   })
   return previews.flat()
 }
 
-function listJournals({profiles, period, withOpening = false, through}: ExportRequest): JournalRequest[] {
+function listJournals(
+  config: Config,
+  {profiles, period, withOpening = false, through, deliver = () => []}: ExportRequest,
+): JournalRequest[] {
   return profiles.flatMap((name) => {
     const profile = findJournalProfile(name)
     if (!profile) return []
-    if (period !== undefined) return {profile, period, withOpening, through}
+    if (period !== undefined)
+      return {profile, period, withOpening, through, owedTo: readTargets(config, deliver(name))}
     throw newError(
       'UNKNOWN_NAME',
       `Profile '${name}': expected --period YYYY-MM, the month whose journal it writes.`,
@@ -161,10 +166,7 @@ async function findSource(
   return {release, period: {period, isComplete: span.isComplete}}
 }
 
-/**
- * Of a journal, delivers every batch that a target lacks of the month, since the last one it took, or since it was to take one: they
- * build on each other.
- */
+/** Of a journal, delivers every batch that {@link oweBatch} finds lacking. */
 export async function deliverBatches(
   config: Config,
   request: {batches: readonly NamedBatch[]; targets: readonly string[]},
@@ -172,22 +174,15 @@ export async function deliverBatches(
 ): Promise<DeliveryResult[]> {
   const folder = dataFolderAt(config.dataDir)
   using stateDb = openStateDb(folder.stateDb)
-  // Otherwise a failed delivery would be forgotten once its month, or a later one, has another batch.
   const listLacking = (to: NamedTarget) =>
     request.batches.flatMap((batch) => {
-      const {profile} = batch
-      const all = listBatches(stateDb, {profile})
-      const issued = all.find(({batch_id}) => batch_id === batch.batch_id)
-      // It is of tables; a journal without anything new has no id.
-      if (!issued && batch.batch_id !== '') return [batch]
-      const at = new Map(listAt(stateDb, profile, placeOf(to.target)).map((one) => [one.batch_id, one]))
-      const last = all.findLastIndex(({batch_id}) => at.get(batch_id)?.is_taken)
-      const lacking = all.filter(
-        ({period, batch_id}, index) =>
-          period === issued?.period || (last >= 0 && index >= last) || at.get(batch_id)?.is_owed,
+      const {profile, batch_id} = batch
+      if (!findJournalProfile(profile)) return [batch]
+      // A journal without anything new has no id.
+      const [issued] = listBatches(stateDb, {profile, batch_id})
+      return oweBatch(stateDb, to, profile, issued).map((one) =>
+        requireHandedOver(stateDb, folder, one, world),
       )
-      for (const one of lacking) oweBatch(stateDb, one, to)
-      return lacking.map((one) => requireHandedOver(stateDb, folder, one, world))
     })
   const targets = readTargets(config, request.targets)
   // Of every target before any is sent to: a delivery may be stopped.
@@ -288,7 +283,7 @@ export type SentBackup = BackupResult & {deliveries: Awaited<ReturnType<typeof s
 
 /** Sends below `backup/<id of the data folder>/`. @throws at once if a target does not exist */
 export function createBackupSender(config: Config, targets: readonly string[], world: World) {
-  const named = targets.length > 0 ? readTargets(config, targets) : []
+  const named = readTargets(config, targets)
   return ({dir}: BackupResult): Promise<SentBackup['deliveries']> => {
     const {folder_id, files: listed, ...manifest} = readManifest(dir)
     const files = listed.map(({path: name, ...file}) => ({name, ...file}))

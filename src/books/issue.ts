@@ -31,6 +31,8 @@ import {makeTemporaryFolder} from '../core/process.ts'
 import {copyDatabase} from '../core/sqlite.ts'
 import type {World} from '../core/types.ts'
 import {type BatchResult, isWholeBatch, measureBatch} from '../export/batch.ts'
+import {oweBatch} from '../export/deliver-files.ts'
+import type {NamedTarget} from '../export/delivery-target.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
 import {beginFolder, syncToDisk} from '../store/files.ts'
 import {readWentOn} from '../store/recorded.ts'
@@ -53,6 +55,8 @@ export interface JournalRequest {
   withOpening: boolean
   /** The last month that must be issued; a later one that cannot be is left. By default, the period. */
   through?: string | undefined
+  /** What is issued or handed over is to be delivered to them. */
+  owedTo: readonly NamedTarget[]
 }
 
 /**
@@ -81,7 +85,7 @@ async function* issueMonths(
   world: World,
   isTold = false,
 ): AsyncGenerator<BatchResult> {
-  const {profile, period, through = period} = request
+  const {profile, period, through = period, owedTo} = request
   const {folder, stateDb, perform} = issuing
   const waiting = listBatches(stateDb, {profile: profile.name, is_handed_over: 0})
   const mapping = requireOwnMapping(config)
@@ -92,6 +96,10 @@ async function* issueMonths(
     const tied = terms && hasOpenings(stateDb, profile.name) ? bookOpenings(terms) : terms
     return {...batch, ...(tied && {terms: tied}), ...(renamed.length > 0 && {renamed})}
   }
+  const owe = (batch: Pick<IssuedBatch, 'batch_id' | 'period'>) => {
+    for (const target of owedTo) oweBatch(stateDb, target, profile.name, batch)
+  }
+  waiting.forEach(owe)
   for (const batch of waiting) yield tell(handOver(stateDb, folder, batch, world))
   isTold ||= waiting.some((batch) => batch.period === period)
   const {isOver, observedUntil} = await readPeriodSpan(config, period, world)
@@ -107,8 +115,10 @@ async function* issueMonths(
       return requireBuilt(config, {asOf: monthEnd}, world)
     })
   }
-  const store = (batch: BatchAct) =>
-    perform(() => {
+  const store = (batch: BatchAct) => {
+    // First: an act that is on its tape stands, even if this process ends now.
+    owe(batch)
+    return perform(() => {
       const now = readIssueState(stateDb)
       if (now.events !== state.events) throw describeStale(period)
       if (now.batches !== state.batches) return undefined
@@ -116,6 +126,7 @@ async function* issueMonths(
       state = {...now, batches: now.batches + 1}
       return {act: 'batch issued', at: new Date(world.realClock.now()).toISOString(), batches: [batch]}
     })
+  }
   const nothing = {profile: profile.name, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0}
   let left: BatchResult | undefined
   for await (const {month, read} of listSteps(stateDb, request, {readRelease, mapping, isOver})) {

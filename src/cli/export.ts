@@ -55,10 +55,10 @@ async function exportFiles(
   if (redeliver !== undefined)
     return {deliveries: await redeliverBatch(config, {batchId: redeliver, targets}, world)}
   // Before a long export.
-  if (targets.length > 0) readTargets(config, targets)
+  readTargets(config, targets)
   const batches =
     reissue === undefined
-      ? await exportRelease(config, readRequest(profiles, options), world)
+      ? await exportRelease(config, {...readRequest(profiles, options), deliver: () => targets}, world)
       : reissueBatch(config, reissue, world)
   if (targets.length === 0) return {batches}
   return {batches, deliveries: await deliverBatches(config, {batches, targets}, world)}

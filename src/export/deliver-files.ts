@@ -5,6 +5,7 @@ import {dirname, extname, join, posix} from 'node:path'
 import {addAbortSignal} from 'node:stream'
 import type SftpClient from 'ssh2-sftp-client'
 import {z} from 'zod'
+import {type IssuedBatch, listBatches} from '../accounting/issued.ts'
 import {
   CATALOGUE,
   codeOf,
@@ -145,23 +146,35 @@ export const listDeliveries = (stateDb: StateDb, batchId: string) =>
     [batchId],
   )
 
-/** The batches of a profile that a place is to have: whether any file of one arrived, and whether one is still to be sent. */
-export const listAt = (stateDb: StateDb, profile: string, place: string) =>
-  stateDb.all(
-    z.object({batch_id: z.string(), is_taken: z.number(), is_owed: z.number()}),
-    `select batch_id, max(sha256 <> '') as is_taken, max(sha256 = '') as is_owed
-     from delivered_file where profile = ? and place = ? group by batch_id`,
-    [profile, place],
-  )
-
-/** Notes that a target is to have a batch, so that the next delivery sends it if this one does not. */
+/**
+ * Notes that a target is to have a batch of a journal, which may not be issued yet, with what it lacks of the month and of what was
+ * issued since the last batch that it took or was to take: they build on each other. The next delivery sends what this one does not.
+ * Returns the batches to send, oldest first.
+ */
 export function oweBatch(
   stateDb: StateDb,
-  {profile, batch_id}: Pick<NamedBatch, 'profile' | 'batch_id'>,
   {name, target}: NamedTarget,
-): void {
-  const delivery = {target: name, place: placeOf(target), profile, batch_id}
-  stateDb.insert('delivered_file', {...delivery, name: 'manifest.json', sha256: ''}, 'or ignore')
+  profile: string,
+  batch?: Pick<IssuedBatch, 'batch_id' | 'period'>,
+): IssuedBatch[] {
+  const place = placeOf(target)
+  const known = stateDb.all(
+    z.object({batch_id: z.string(), is_owed: z.number()}),
+    `select batch_id, max(sha256 = '') as is_owed from delivered_file where profile = ? and place = ? group by batch_id`,
+    [profile, place],
+  )
+  const at = new Map(known.map(({batch_id, is_owed}) => [batch_id, is_owed]))
+  const issued = listBatches(stateDb, {profile})
+  const last = issued.findLastIndex(({batch_id}) => at.has(batch_id))
+  const lacking = issued.filter(
+    ({period, batch_id}, index) =>
+      period === batch?.period || (last >= 0 && index >= last) || at.get(batch_id),
+  )
+  for (const {batch_id} of batch ? [...lacking, batch] : lacking) {
+    const row = {target: name, place, profile, batch_id, name: 'manifest.json', sha256: ''}
+    stateDb.insert('delivered_file', row, 'or ignore')
+  }
+  return lacking
 }
 
 type Kind<K extends Target['kind']> = Extract<Target, {kind: K}>

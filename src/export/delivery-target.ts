@@ -84,6 +84,7 @@ export function readTargets(
   {targetsFile: path, sourceDir}: {targetsFile?: string | undefined; sourceDir?: string | undefined},
   names?: readonly string[],
 ): NamedTarget[] {
+  if (names?.length === 0) return []
   if (path === undefined) {
     throw newError('CONFIG_MISSING', 'No targets to deliver to: LOANTAPE_TARGETS_FILE not set.', {
       next: 'Describe them in a JSON file (see docs/exports.md) and set the variable to its path.',

@@ -138,7 +138,8 @@ async function runStep(
       const asOf = day < today ? day : undefined
       const previous = previousMonthOf(dayOf(instant, job))
       const journals = profiles.filter(findJournalProfile)
-      const result = await exportRelease(config, {profiles: journals, period: period && previous}, world)
+      const request = {profiles: journals, period: period && previous, deliver: receiversIn(job, [step])}
+      const result = await exportRelease(config, request, world)
       // Tables go with the journals of this run, which may be of months that earlier runs left out, or of the one under way.
       const months = [...[...batches, ...result].flatMap((batch) => batch.period ?? []), previous]
       const over = new Set(months.filter((month) => month <= previous))
@@ -153,6 +154,17 @@ async function runStep(
     }
   }
 }
+
+type ExportStep = Extract<Step, {do: 'export'}>
+
+/** The targets that get what these steps export in a profile: their own, and those of delivering steps after them. */
+const receiversIn = (job: Job, exporting: readonly ExportStep[]) => (profile: string) =>
+  exporting
+    .filter(({profiles}) => profiles.includes(profile))
+    .flatMap((step) => {
+      const later = job.steps.slice(job.steps.indexOf(step))
+      return [...(step.deliver ?? []), ...later.flatMap((one) => (one.do === 'deliver' ? one.targets : []))]
+    })
 
 const dayOf = (instant: number, {timeZone}: Job) => dateOfWallTime(wallTimeOf(instant, timeZone))
 
@@ -195,10 +207,13 @@ async function issueEarlier(
   {job, period}: {job: Job; period: string},
   world: World,
 ): Promise<BatchResult[]> {
-  const exported = job.steps.flatMap((step) => (step.do === 'export' && step.period ? step.profiles : []))
+  const exporting = job.steps.filter((step) => step.do === 'export')
   const hasEarlier = (name: string) => (listIssuedMonths(stateDb, name)[0] ?? period) < period
-  const profiles = exported.filter((name) => findJournalProfile(name) && hasEarlier(name))
-  const request = {profiles, period: previousMonthOf(period), through: period}
+  const profiles = exporting
+    .flatMap((step) => step.profiles)
+    .filter((name) => findJournalProfile(name) && hasEarlier(name))
+  const deliver = receiversIn(job, exporting)
+  const request = {profiles, period: previousMonthOf(period), through: period, deliver}
   const batches = await exportRelease(config, request, world)
   return batches.filter(({outcome}) => outcome === 'written')
 }

@@ -2,7 +2,7 @@ import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {listBatches} from '../../src/accounting/issued.ts'
-import {deliverBatches, redeliverBatch} from '../../src/outputs.ts'
+import {deliverBatches, exportRelease, redeliverBatch} from '../../src/outputs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startTestServer} from '../source/test-server.ts'
 import {openBooks} from '../support/books.ts'
@@ -157,28 +157,56 @@ test('a target beside another gets what it lacks itself, not what the other one 
   ])
 })
 
-test('a batch that a target was to take before it took any goes with the next month', async () => {
-  using first = openBooks()
-  const inbox = join(first.folder.root, 'inbox')
-  const targetsFile = join(first.folder.root, 'targets.json')
-  writeFileSync(targetsFile, JSON.stringify({share: {kind: 'folder', path: inbox}}))
-  const send = async (month: string, day: string) =>
-    deliverBatches(
-      {...first.config, targetsFile},
-      {batches: await first.export('xero', month, day), targets: ['share']},
-      first.at(day),
-    )
-  for (const [day, amount] of [
-    ['2026-01-05', 100],
-    ['2026-01-20', 110],
-    ['2026-02-03', 120],
-  ] as const)
-    await first.walk(day, {a: {loan_amount: amount, status: 'funded'}})
+/** A loan is funded in January and changes in February. */
+async function openNew() {
+  const books = openBooks()
+  const inbox = join(books.folder.root, 'inbox')
+  const config = {...books.config, targetsFile: join(books.folder.root, 'targets.json')}
+  writeFileSync(config.targetsFile, JSON.stringify({share: {kind: 'folder', path: inbox}}))
+  const walkOn = (day: string, loan_amount: number) => books.walk(day, {a: {loan_amount, status: 'funded'}})
+  await walkOn('2026-01-05', 100)
+  await walkOn('2026-01-20', 110)
+  await walkOn('2026-02-03', 120)
+  return {
+    ...books,
+    inbox,
+    config,
+    walkOn,
+    send: async (month: string, day: string) =>
+      deliverBatches(
+        config,
+        {batches: await books.export('xero', month, day), targets: ['share']},
+        books.at(day),
+      ),
+  }
+}
+
+const deliveredOf = (...months: string[]) =>
+  months.map((month) => ({batch_id: expect.stringContaining(month), outcome: 'delivered'}))
+
+test('batches since one that a target was to take before it took any go with the next month', async () => {
+  using first = await openNew()
+  const {inbox, send} = first
   expect(await failureOf(send('2026-01', '2026-02-04'))).toMatchObject({code: 'TARGET_REFUSED'})
+  await first.export('xero', '2026-02', '2026-02-04')
+  await first.walkOn('2026-03-03', 130)
   mkdirSync(inbox)
-  expect(await send('2026-02', '2026-02-04')).toMatchObject([
-    {batch_id: expect.stringContaining('2026-01-'), outcome: 'delivered'},
-    {batch_id: expect.stringContaining('2026-02-'), outcome: 'delivered'},
-  ])
-  expect(await send('2026-02', '2026-02-04')).toMatchObject([{outcome: 'unchanged'}])
+  expect(await send('2026-03', '2026-03-04')).toMatchObject(deliveredOf('2026-01-', '2026-02-', '2026-03-'))
+  expect(await send('2026-03', '2026-03-04')).toMatchObject([{outcome: 'unchanged'}])
+})
+
+test('what an export has issued when it ends early goes to its targets with the next one', async () => {
+  using first = await openNew()
+  const {config, inbox, send} = first
+  mkdirSync(inbox)
+  await first.export('xero', '2026-01', '2026-02-04')
+  await first.learnLate('2026-01-10', '2026-02-04', 'a', '105.00')
+  await first.walkOn('2026-02-05', 120)
+  let planned = 0
+  const world = first.at('2026-02-06', (step) => {
+    if (step === 'journal planned' && ++planned === 2) throw new Error('killed')
+  })
+  const request = {profiles: ['xero'], period: '2026-02', deliver: () => ['share']}
+  expect(await failureOf(exportRelease(config, request, world))).toMatchObject({message: 'killed'})
+  expect(await send('2026-02', '2026-02-06')).toMatchObject(deliveredOf('2026-01-', '2026-01-', '2026-02-'))
 })

@@ -166,6 +166,32 @@ test('a job that closes a month first issues what became known of earlier ones, 
   })
 })
 
+test('a job whose targets cannot be read issues no journal, and the next run delivers all that it then issues', async () => {
+  using books = openBooks()
+  const {root} = books.folder
+  const targetsFile = join(root, 'targets.json')
+  const steps: Step[] = [
+    close,
+    {do: 'export', profiles: ['xero'], period: 'previous'},
+    {do: 'deliver', targets: ['bank']},
+  ]
+  const run = () => runJob({...books.config, targetsFile}, {job: monthEnd(...steps)}, books.at('2026-03-04'))
+  for (const day of ['2026-01-05', '2026-01-20', '2026-02-02', '2026-03-02'])
+    await books.walk(day, {a: {loan_amount: 100, status: day < '2026-01-20' ? 'draft' : 'funded'}})
+  await books.export('xero', '2026-01', '2026-02-03')
+  await closePeriod(books.config, {period: '2026-01'}, books.at('2026-02-03'))
+  await books.learnLate('2026-01-22', '2026-03-02', 'a', '150.00')
+  expect(await failureOf(run())).toMatchObject({code: 'TARGETS_INVALID'})
+  writeFileSync(targetsFile, JSON.stringify({bank: {kind: 'folder', path: join(root, 'bank')}}))
+  mkdirSync(join(root, 'bank'))
+  const {steps: done} = await run()
+  expect(done).toMatchObject([
+    {issued: [{period: '2026-01', outcome: 'written'}]},
+    {},
+    {result: [{}, {outcome: 'delivered', batch_id: expect.stringContaining('2026-01-')}]},
+  ])
+})
+
 test('a later month that cannot be issued keeps none before it from being closed and delivered, and is an alarm until the next run makes up for it', async () => {
   using books = openBooks()
   const {root} = books.folder
