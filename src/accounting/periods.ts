@@ -33,9 +33,9 @@ export const findWalkedUntil = (db: Database): Promise<string | null> =>
   db.value(z.string().nullable(), `select max(business_date) from ${WALKS} and is_complete`)
 
 /** The months of the history, and how far they are known. @throws ConfigError `RELEASE_NONE` */
-export async function readPeriodRange(config: Config, {clock}: Pick<World, 'clock'>) {
-  const today = businessDateOf(clock.now(), config)
-  await using db = await openHistory(dataFolderAt(config.dataDir))
+export async function readPeriodRange(config: Config, world: World) {
+  const today = businessDateOf(world.clock.now(), config)
+  await using db = await openHistory(dataFolderAt(config.dataDir), world)
   const {asOf} = await resolveMoment(db, {}, today)
   const first = await db.value(z.string(), `select min(business_date) from ${WALKS}`)
   const walkedUntil = await findWalkedUntil(db)

@@ -53,13 +53,13 @@ export async function closePeriod(
       {next: 'Close it when the month is over and a sync has seen its last day or a later one.'},
     )
   }
-  await requireSameHistory(stateDb, folder)
+  await requireSameHistory(stateDb, folder, world)
   const mapping = requireOwnMapping(config)
   const release = await requireBuilt(config, {asOf: span.asOf}, world)
   const closing = await readClosing(release, period)
   const {lines, terms, register} = closing
   const profiles = listIssuedProfiles(stateDb)
-  await using history = await openHistory(folder)
+  await using history = await openHistory(folder, world)
   const {waiting} = await countUnreplayed(history)
   const not_issued: NotIssued[] = []
   for (const open of await listNotIssued(config, [], release)) {
@@ -223,5 +223,5 @@ export async function listPeriods(config: Config, world: World, exported: readon
   })
   /** Profiles that have opening balances in their journal. */
   const opened = listIssuedProfiles(stateDb).filter((name) => hasOpenings(stateDb, name))
-  return {periods, events, opened, refused: await findRefusal(stateDb, folder)}
+  return {periods, events, opened, refused: await findRefusal(stateDb, folder, world)}
 }

@@ -103,7 +103,7 @@ async function* issueMonths(
   for (const batch of waiting) yield tell(handOver(stateDb, folder, batch, world))
   isTold ||= waiting.some((batch) => batch.period === period)
   const {isOver, observedUntil} = await readPeriodSpan(config, period, world)
-  await requireSameHistory(stateDb, folder)
+  await requireSameHistory(stateDb, folder, world)
   let state = readIssueState(stateDb)
   const [monthEnd] = [lastDayOf(through), observedUntil].sort()
   let latest: Promise<Release> | undefined

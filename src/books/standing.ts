@@ -11,6 +11,7 @@ import {
 import {findJournalProfile} from '../accounting/profiles.ts'
 import type {Config} from '../core/config.ts'
 import {explainError, newError, tolerate} from '../core/errors.ts'
+import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import {findCurrentRelease, openRelease, type Release} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
@@ -21,7 +22,7 @@ import {openHistory} from '../store/warehouse.ts'
  * What was issued or closed from something that the history lacks, because it was restored from an earlier state.
  * @throws ConfigError `JOURNAL_HISTORY` if the history began later and has nothing from before
  */
-export async function listLost(stateDb: StateDb, folder: DataFolder): Promise<string[]> {
+export async function listLost(stateDb: StateDb, folder: DataFolder, world: World): Promise<string[]> {
   const stands = stateDb.all(
     z.object({what: z.string(), history_id: z.string(), known_at: z.string().nullable()}),
     `select 'batch ''' || batch_id || ''' of ' || profile as what, history_id, known_at, batch_no as place
@@ -31,7 +32,7 @@ export async function listLost(stateDb: StateDb, folder: DataFolder): Promise<st
      order by place nulls last, what`,
   )
   if (stands.length === 0) return []
-  await using db = await openHistory(folder)
+  await using db = await openHistory(folder, world)
   const rows = await db.all(
     z.object({history_id: z.string(), recorded_at: z.string()}),
     `select history_id, strftime(recorded_at, '%Y-%m-%dT%H:%M:%S.%fZ') as recorded_at
@@ -55,10 +56,10 @@ export async function listLost(stateDb: StateDb, folder: DataFolder): Promise<st
  * Closing takes a walk that saw the end of the month. If that walk is taken back because the clock was ahead, what is booked now
  * would be dated after months to come. @throws ConfigError `PERIOD_STATE`
  */
-export async function requireSeenEnd(stateDb: StateDb, folder: DataFolder): Promise<void> {
+export async function requireSeenEnd(stateDb: StateDb, folder: DataFolder, world: World): Promise<void> {
   const closed = listClosedPeriods(stateDb).at(-1)
   if (closed === undefined) return
-  await using db = await openHistory(folder)
+  await using db = await openHistory(folder, world)
   const walkedUntil = await findWalkedUntil(db)
   const end = lastDayOf(closed)
   if (walkedUntil !== null && walkedUntil >= end) return
@@ -75,9 +76,9 @@ export async function requireSeenEnd(stateDb: StateDb, folder: DataFolder): Prom
  * It would be booked again. @throws ConfigError `JOURNAL_HISTORY` if the history lacks what batches and closings rest on; as
  * {@link requireSeenEnd}
  */
-export async function requireSameHistory(stateDb: StateDb, folder: DataFolder): Promise<void> {
-  await requireSeenEnd(stateDb, folder)
-  const [first, ...others] = await listLost(stateDb, folder)
+export async function requireSameHistory(stateDb: StateDb, folder: DataFolder, world: World): Promise<void> {
+  await requireSeenEnd(stateDb, folder, world)
+  const [first, ...others] = await listLost(stateDb, folder, world)
   if (first === undefined) return
   const stood = others.length === 0 ? `${first} was` : `${first} and ${others.length} more were`
   throw newError(
@@ -87,8 +88,8 @@ export async function requireSameHistory(stateDb: StateDb, folder: DataFolder): 
 }
 
 /** Why nothing can be issued or closed now; null if something can. */
-export const findRefusal = (stateDb: StateDb, folder: DataFolder): Promise<string | null> =>
-  requireSameHistory(stateDb, folder).then(
+export const findRefusal = (stateDb: StateDb, folder: DataFolder, world: World): Promise<string | null> =>
+  requireSameHistory(stateDb, folder, world).then(
     () => null,
     (error: unknown) => explainError(error).message,
   )

@@ -35,8 +35,8 @@ export async function trueUp(
   const mapping = isIssued ? requireOwnMapping(config) : undefined
   const profiles = listIssuedProfiles(stateDb)
   if (isIssued) for (const profile of profiles) requireExports(folder, profile)
-  await requireSeenEnd(stateDb, folder)
-  const lost = await listLost(stateDb, folder)
+  await requireSeenEnd(stateDb, folder, world)
+  const lost = await listLost(stateDb, folder, world)
   /** Given up when somebody went on without them, such as `xero/2026-02-5d136da876e4`. */
   const given_up = [...listLosses(stateDb)].filter((what) => what.includes('/'))
   if (isIssued)

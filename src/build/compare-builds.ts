@@ -39,7 +39,7 @@ export async function compareBuilds(config: Config, request: BuildRequest, world
   // A build that rebuilt all deals or none proves nothing about `per:`.
   const shareOf = (share = 0) => (share > 0 && share < 1 ? share : null)
   let rebuilt = last?.release_id === result.release_id ? shareOf(last.rebuilt) : null
-  for (const earlier of rebuilt === null ? await listEarlier(folder, moment) : []) {
+  for (const earlier of rebuilt === null ? await listEarlier(folder, moment, world) : []) {
     using before = await buildAside(config, {name: 'earlier', moment: earlier}, world)
     using onward = await buildAside(config, {name: 'onward', moment, before}, world)
     await requireSame(folder, onward, whole)
@@ -69,8 +69,8 @@ async function buildAside(
 }
 
 /** The moments after up to seven walks of the deals before a moment, each with its lists, earliest first. */
-async function listEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise<Moment[]> {
-  await using db = await openHistory(folder)
+async function listEarlier(folder: DataFolder, {asOf, knownAt}: Moment, world: World): Promise<Moment[]> {
+  await using db = await openHistory(folder, world)
   const nights = await db.all(
     z.object({asOf: z.string(), knownAt: z.string()}),
     `select max(business_date) as "asOf", strftime(max(recorded_at), '%Y-%m-%d %H:%M:%S.%f') as "knownAt"

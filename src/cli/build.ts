@@ -31,11 +31,11 @@ export const commands = {
   ),
   diff: does(diff, renderDiff),
   docs: does(
-    async ({config, options: {out}}: Invocation<{out?: string}>) => {
+    async ({config, options: {out}, world}: Invocation<{out?: string}>) => {
       const folder = dataFolderAt(config.dataDir)
       const file = out === undefined ? `${folder.root}/dictionary.html` : requireOutFile(folder, out)
       const {describeTables} = await import('../web/dictionary.ts')
-      const {page, tables} = await describeTables(folder, config)
+      const {page, tables} = await describeTables(folder, config, world)
       if (out === undefined) createDataFolder(folder)
       writeFileAtomically(file, page)
       return {file, tables}

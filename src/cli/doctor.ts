@@ -88,7 +88,10 @@ async function examine(examinations: Examinations, config: Config, world: World)
   for (const [check, look] of Object.entries(examinations)) {
     // To a user who may not look into the folder, nothing is there.
     if (findings.length > 0 && !mayLookInto(folder.root)) break
-    const found = await look(config, folder, world).catch((error: unknown) => [explainError(error)])
+    const found = await look(config, folder, world).catch((error: unknown) => {
+      if (codeOf(error) === 'INTERRUPTED') throw error
+      return [explainError(error)]
+    })
     if (typeof found === 'string') findings.push({check, ok: true, words: found})
     else
       for (const {problem, next} of found) {
@@ -140,8 +143,8 @@ const EXAMINATIONS: Examinations = {
     if (found.length === 0) return 'agree'
     return found.map(({store, problem}) => newError('STORES_DISAGREE', `${store}: ${problem}`))
   },
-  models: async (config, folder) => {
-    const sources = readSources(config, await findKnownFields(folder))
+  models: async (config, folder, world) => {
+    const sources = readSources(config, await findKnownFields(folder, world))
     const {reads, checkReads} = await compileModels(sources)
     const read = new Set([...reads.values(), ...checkReads.values()].flat())
     // Perhaps misspelt: the limits in a seed `limits` are kept by nobody.
@@ -149,8 +152,8 @@ const EXAMINATIONS: Examinations = {
     const words = `${quantity(sources.models.length, 'model')}, ${quantity(sources.checks.length, 'check')} and ${quantity(sources.seeds.length, 'seed')} compile`
     return unread.length === 0 ? words : `${words}; no model or check reads the seed ${namesOf(unread)}`
   },
-  fields: async (_config, folder) => {
-    const [asked, known] = [readMappedFields(folder), await findKnownFields(folder)]
+  fields: async (_config, folder, world) => {
+    const [asked, known] = [readMappedFields(folder), await findKnownFields(folder, world)]
     if (!hasWarehouse(folder) || isSameMapping(asked, known)) return namesOf(asked) || 'none mapped'
     const problem = `Fields in '${folder.fields}' differ from those of the warehouse.`
     return [{problem, next: '`loantape rebuild --apply` brings them in, with their past.'}]
@@ -173,18 +176,18 @@ const EXAMINATIONS: Examinations = {
     if (unmapped === '') return 'every program and every ending has one'
     return [newError('ACCOUNTING_UNMAPPED', `Without an account: ${unmapped}.`)]
   },
-  books: async (config, folder) => {
+  books: async (config, folder, world) => {
     if (!hasStateDb(folder) || !hasWarehouse(folder)) return 'nothing issued yet'
     using stateDb = openStateDb(folder.stateDb)
-    await requireSameHistory(stateDb, folder)
+    await requireSameHistory(stateDb, folder, world)
     const open = await listNotIssued(config, listExportedProfiles(readJobs(config)))
     const words = open.map((one) => `of ${one.period}: ${renderNotIssued(one)}`)
     return `match this history; not yet issued${words.length > 0 ? ` ${words.join('; ')}` : ': nothing'}`
   },
-  jobs: async (config, folder) => {
+  jobs: async (config, folder, world) => {
     const jobs = readJobs(config)
     const released = findCurrentRelease(folder)?.manifest.tables
-    const {models} = readSources(config, await findKnownFields(folder))
+    const {models} = readSources(config, await findKnownFields(folder, world))
     const tables = released && [...released, ...models].map(({name}) => name)
     const {listPageDirs, listPages} = await import('../web/page-files.ts')
     const pages = listPages(listPageDirs(config)).map(({name}) => name)
@@ -230,7 +233,7 @@ const EXAMINATIONS: Examinations = {
   },
   source: async (config, folder, world) => {
     const source = requireSource(config)
-    const known = await readPin(folder, source)
+    const known = await readPin(folder, source, world)
     const description = readDescription(folder)
     await using client = createClient({...source, description, retries: 0}, world)
     const {body} = await askForDeals(client, source)
@@ -245,7 +248,7 @@ const EXAMINATIONS: Examinations = {
   history: async (config, folder, world) => {
     const days = `business days begin at ${config.dayCutoff} in ${config.timeZone}`
     if (!hasWarehouse(folder)) return `none yet; ${days}`
-    await using db = await openHistory(folder)
+    await using db = await openHistory(folder, world)
     await requireClock(db, config, world.clock.now())
     const isHashed = (await readSettings(db)).hash_key !== undefined
     if (isHashed && needHashKey(parseChildStreams(config.streams))) await requireHashKey(db, folder)
@@ -264,16 +267,16 @@ const OF_UPGRADE: Examinations = {
     if (generator === GENERATOR) return `${release_id} was built by this version`
     return `${release_id} was built by ${generator} with ${engine}; the first build by this version is a new one of every table`
   },
-  databases: async (_config, folder) => {
+  databases: async (_config, folder, world) => {
     const ofState = hasStateDb(folder) ? listPendingOfState(folder.stateDb).map((path) => basename(path)) : []
-    const pending = [...ofState, ...(await readHistoryAsItIs(folder)).pending]
+    const pending = [...ofState, ...(await readHistoryAsItIs(folder, world)).pending]
     if (pending.length === 0) return 'have the form of this version'
     return `the first command brings them up to date (${pending.join(', ')}); older versions refuse them then, so make a backup first`
   },
   columns: async (config, folder, world) => {
     // Reads no accounts, which columns do not depend on: opening their database would bring it up to date.
     const bare = {...config, dataDir: join(folder.root, 'none')}
-    const sources = readSources(bare, (await readHistoryAsItIs(folder)).fields)
+    const sources = readSources(bare, (await readHistoryAsItIs(folder, world)).fields)
     const next = publishedOf(await compileModels(sources))
     if (!findCurrentRelease(folder)) return 'none published yet'
     const changes = await requireContract(folder, next, world)
@@ -299,9 +302,9 @@ const OF_UPGRADE: Examinations = {
   },
 }
 
-async function readHistoryAsItIs(folder: DataFolder) {
+async function readHistoryAsItIs(folder: DataFolder, world: World) {
   if (!hasWarehouse(folder)) return {pending: [], fields: []}
-  await using db = await openHistoryAsItIs(folder)
+  await using db = await openHistoryAsItIs(folder, world)
   return {pending: db.pending, fields: await listKnownFields(db)}
 }
 

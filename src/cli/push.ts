@@ -47,7 +47,7 @@ async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, f
   if (readDescription(folder))
     throw refuseSourceFile(folder.source)('deals are pushed to a Deal Financing Service only')
   const source = requireSource(call.config)
-  await readPin(folder, source)
+  await readPin(folder, source, call.world)
   const {baseUrl, baseUrlQuery = '', apiKey, retries, requestTimeoutSeconds} = source
   const {signal, realClock, random} = call.world
   const service = {baseUrl, apiKey, retries, clock: realClock, random}

@@ -41,7 +41,11 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const jobs = readJobs(config)
   const disagreements = await listDisagreements(config, world)
   const statuses = Object.values(readStatuses(config)).flat()
-  const history = await readHistoryStatus(folder, new Set(statuses.map((status) => status.toLowerCase())))
+  const history = await readHistoryStatus(
+    folder,
+    new Set(statuses.map((status) => status.toLowerCase())),
+    world,
+  )
   const isStored = hasStateDb(folder)
   using stateDb = openStateDb(isStored ? folder.stateDb : ':memory:')
   const standing = readStanding({config, folder, jobs}, stateDb, world, maxAgeHours)
@@ -66,17 +70,17 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
       config.baseUrl !== undefined ? (findLearnt(stateDb, config.baseUrl, world)?.learntRate ?? null) : null,
     runs: listRuns(stateDb, 5),
     /** Why no journal can be issued and no month closed; null if both can. */
-    refused: isStored && hasWarehouse(folder) ? await findRefusal(stateDb, folder) : null,
+    refused: isStored && hasWarehouse(folder) ? await findRefusal(stateDb, folder, world) : null,
     /** Entries of the current release, by profile and month. */
     not_issued: release ? await listNotIssued(config, listExportedProfiles(jobs)) : [],
   }
 }
 
 /** Drift is what the last walk met and the contract, `fields.json` and `seed.status` do not know. */
-async function readHistoryStatus(folder: DataFolder, statuses: ReadonlySet<string>) {
+async function readHistoryStatus(folder: DataFolder, statuses: ReadonlySet<string>, world: World) {
   const drift: DriftFinding[] = []
   if (!hasWarehouse(folder)) return {drift, quarantine_waiting: 0}
-  await using db = await openHistory(folder)
+  await using db = await openHistory(folder, world)
   const mapped = (await listKnownFields(db)).map(({path}) => path.join('.'))
   const isKnown = ({kind, path, value}: DriftFinding) =>
     kind === 'new_field'

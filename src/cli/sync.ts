@@ -1,6 +1,7 @@
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
+import type {World} from '../core/types.ts'
 import {applyEvents, type EventsResult, replayQuarantine, type SyncResult, syncDeals} from '../pipeline.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
@@ -28,13 +29,13 @@ export const commands = {
     return syncDeals(detail ? config : {...config, detail: 'off'}, {accept, why, isDryRun}, world)
   }, renderSync),
   'events apply': does(({config, world}) => applyEvents(config, world), renderEvents),
-  'quarantine list': does(({config}) => readWaiting(config), renderWaiting),
+  'quarantine list': does(({config, world}) => readWaiting(config, world), renderWaiting),
   'quarantine reasons': does(
-    ({config, options}: Invocation<ReasonsRequest>) => readReasons(config, options),
+    ({config, options, world}: Invocation<ReasonsRequest>) => readReasons(config, options, world),
     renderReasons,
   ),
   'quarantine show': does(
-    ({config}, id: string) => showQuarantined(config, id),
+    ({config, world}, id: string) => showQuarantined(config, id, world),
     ({record, ...entry}) =>
       Object.entries({...entry, record: record ?? NOT_AT_HAND}).map(
         ([name, value]) => value !== null && value !== undefined && `${name}: ${value}`,
@@ -107,10 +108,10 @@ const describePruned = (pruned: number) =>
   `${groupThousands(pruned)} more ${pruned === 1 ? 'was' : 'were'} never read; the content has been pruned.`
 
 /** Leaves out the content of records. */
-async function readWaiting({dataDir}: Config) {
+async function readWaiting({dataDir}: Config, world: World) {
   const folder = dataFolderAt(dataDir)
   if (!hasWarehouse(folder)) return {records: [], pruned: 0}
-  await using db = await openHistory(folder)
+  await using db = await openHistory(folder, world)
   const records = (await listWaiting(db)).map(({place: _, ...entry}) => entry)
   return {records, pruned: (await countUnreplayed(db)).pruned}
 }

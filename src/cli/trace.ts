@@ -11,12 +11,15 @@ import {apart, figure, quoteForShell, type Text, tableOf} from './table.ts'
 
 export const commands = {
   trace: does(
-    async ({config, options: {field, asOf}}: Invocation<{field?: string; asOf?: string}>, traced: string) => {
+    async (
+      {config, options: {field, asOf}, world}: Invocation<{field?: string; asOf?: string}>,
+      traced: string,
+    ) => {
       if (!isFigure(traced)) {
         using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
         const entry = listLinesOf(stateDb, traced)
         const deal_id = entry[0]?.deal_id ?? traced
-        return {deal_id, entry, versions: await traceDeal(config, deal_id, {field, asOf})}
+        return {deal_id, entry, versions: await traceDeal(config, deal_id, {field, asOf}, world)}
       }
       if (field === undefined && asOf === undefined) return traceFigure(config, traced)
       throw newError('USAGE', `Figure '${traced}' with --field or --as-of: these are for a deal.`, {
@@ -29,8 +32,8 @@ export const commands = {
         : renderFigure(traced),
   ),
   evidence: does(
-    ({config, options}: Invocation<{from?: string; allFields?: boolean}>, of: string, to: string) =>
-      writeEvidence(config, {of, to, ...options}),
+    ({config, options, world}: Invocation<{from?: string; allFields?: boolean}>, of: string, to: string) =>
+      writeEvidence(config, {of, to, ...options}, world),
     renderEvidence,
   ),
 }

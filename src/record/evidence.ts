@@ -16,7 +16,7 @@ import {newError} from '../core/errors.ts'
 import {findValue, isObject, parseJson} from '../core/json.ts'
 import {GENERATOR} from '../core/process.ts'
 import {FIELD_NAME, tellForeign} from '../core/text.ts'
-import type {WireRecord} from '../core/types.ts'
+import type {WireRecord, World} from '../core/types.ts'
 import {findBatches} from '../export/batch.ts'
 import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../store/data-folder.ts'
@@ -57,11 +57,11 @@ export type EvidenceResult = Awaited<ReturnType<typeof writeEvidence>>
  * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `RELEASE_NONE`, `TAPE_KEY_LOST`; UnexpectedError
  *   `EVIDENCE_TAPES`, `TAPE_DAMAGED`
  */
-export async function writeEvidence(config: Config, request: EvidenceRequest) {
+export async function writeEvidence(config: Config, request: EvidenceRequest, world: World) {
   const {to, allFields = false} = request
   const folder = dataFolderAt(config.dataDir)
   const dir = requireNewFolder(folder, to, 'evidence')
-  const proof = await collectProof(config, folder, request)
+  const proof = await collectProof(config, folder, request, world)
   const {subject, batch, tapeHead, act, before, tapes, certificates} = proof
   const batch_id = batch === undefined ? null : basename(batch)
   using evidence = beginFolder(dir)
@@ -100,7 +100,7 @@ const subjectSchema = releaseManifestSchema
 
 /** Collecting it throws if the release cannot be proven. */
 type Proof = Awaited<ReturnType<typeof collectProof>>
-async function collectProof(config: Config, folder: DataFolder, {of, from}: EvidenceRequest) {
+async function collectProof(config: Config, folder: DataFolder, {of, from}: EvidenceRequest, world: World) {
   const [{dir: batch} = {}] = findBatches(folder, of)
   const {profile = '', ...subject} = subjectSchema.parse(
     batch === undefined
@@ -110,7 +110,7 @@ async function collectProof(config: Config, folder: DataFolder, {of, from}: Evid
   const key = requireReadKey(config, folder)
   // Not open while tapes are read, so that nobody waits for it.
   const ask = async <T>(read: (db: Database) => Promise<T>): Promise<T> => {
-    await using db = await openHistory(folder)
+    await using db = await openHistory(folder, world)
     return await read(db)
   }
   const {historyId, tapeHead, baseUrl, mapped} = await ask(async (db) => ({

@@ -43,7 +43,7 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
     const gone = [...pruned, ...old].map(({name}) => name)
     let quarantined = 0
     if (hasWarehouse(folder)) {
-      await using db = await openHistory(folder)
+      await using db = await openHistory(folder, world)
       quarantined = await countPlaced(db, gone)
     }
     if (!isDryRun) {

@@ -74,7 +74,7 @@ export async function goOn(
   // Units of a missing tape do not count as lost: the warehouse may contain them, and must then not be replaced by one without
   // them.
   const losses = [...new Set(found.flatMap((one) => (one.store === 'tape' ? [] : one.losses)))]
-  const head = existsSync(folder.warehouse) ? ((await readStand(folder)).tape_head ?? '') : ''
+  const head = existsSync(folder.warehouse) ? ((await readStand(folder, world)).tape_head ?? '') : ''
   const recorded = listRecorded(stateDb)
   const act: Extract<Act, {act: 'went on'}> = {
     act: 'went on',

@@ -7,6 +7,7 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {isObject, parseJson} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
+import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {openRelease, requireRelease} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
@@ -101,9 +102,14 @@ interface Asked {
  * Leads every version to its record as the source sent it, oldest first.
  * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`, `RELEASE_NONE`; UnexpectedError `TAPE_DAMAGED`
  */
-export async function traceDeal(config: Config, dealId: string, asked: Asked): Promise<Trace[]> {
+export async function traceDeal(
+  config: Config,
+  dealId: string,
+  asked: Asked,
+  world: World,
+): Promise<Trace[]> {
   const folder = dataFolderAt(config.dataDir)
-  const versions = await readVersions(config, dealId, asked)
+  const versions = await readVersions(config, dealId, asked, world)
   const key = requireReadKey(config, folder)
   using stateDb = openStateDb(folder.stateDb)
   const tapes = listReadableTapes(folder, stateDb, key)
@@ -142,12 +148,17 @@ function leavesOut(record: string | null, listed: unknown): boolean {
   return Object.keys(listed).some((name) => !Object.hasOwn(said, name))
 }
 
-async function readVersions({dataDir}: Config, dealId: string, {field, asOf}: Asked): Promise<Version[]> {
+async function readVersions(
+  {dataDir}: Config,
+  dealId: string,
+  {field, asOf}: Asked,
+  world: World,
+): Promise<Version[]> {
   const names = dealStream.columns.map(({name}) => name)
   if (field !== undefined && !names.includes(field)) {
     throw newError('UNKNOWN_NAME', `Field '${field}' in --field: ${expectOneOf(field, names)}.`)
   }
-  await using db = await openHistory(dataFolderAt(dataDir))
+  await using db = await openHistory(dataFolderAt(dataDir), world)
   const sql = readQuery('versions_of_deal', {field: field ?? 'null'})
   const versions = await db.all(versionRow, sql, [dealId, asOf ?? '9999-12-31'])
   if (versions.length > 0) return versions

@@ -52,7 +52,7 @@ export async function verifyAll(config: Config, world: World) {
     problems.push(...faults.map(({problem, next}) => ({path, problem, next})))
   world.onProgress({step: 'warehouse'})
   const warehouse = await reportUnread({walks: 0, faults: []}, () =>
-    hasWarehouse(folder) ? verifyWarehouse(folder) : undefined,
+    hasWarehouse(folder) ? verifyWarehouse(folder, world) : undefined,
   )
   note('warehouse.duckdb', warehouse.faults)
   world.onProgress({step: 'release'})
@@ -104,8 +104,11 @@ function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedB
 
 const FROM_TAPES = 'Run `loantape rebuild`, which says how the warehouse differs from the tapes.'
 
-export async function verifyWarehouse(folder: DataFolder): Promise<{walks: number; faults: Fault[]}> {
-  await using db = await openHistory(folder)
+export async function verifyWarehouse(
+  folder: DataFolder,
+  world: World,
+): Promise<{walks: number; faults: Fault[]}> {
+  await using db = await openHistory(folder, world)
   const walks = await countRows(db, `history.raw.walk where state = 'applied'`)
   return {walks, faults: await examineHistory(db, basename(folder.warehouse))}
 }

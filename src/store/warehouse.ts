@@ -24,7 +24,7 @@ const MAX_THREADS = 4
 
 const MAX_WAIT_MINUTES = 10
 
-/** Without it, waiting for others cannot be stopped and is not logged. */
+/** What waiting for others takes: it is logged, and ends when the process is asked to stop. */
 type Waiting = Pick<World, 'log' | 'realClock' | 'signal'>
 
 /** Attached for writing as `history` to an in-memory engine. */
@@ -38,7 +38,7 @@ export type Warehouse = Awaited<ReturnType<typeof openWarehouse>>
  */
 export async function openWarehouse(
   folder: DataFolder,
-  world?: Waiting,
+  world: Waiting,
   {memoryMb, maxWaitMinutes = MAX_WAIT_MINUTES}: Partial<Pick<Config, 'memoryMb' | 'maxWaitMinutes'>> = {},
 ) {
   // Throws if the warehouse is lost; a new folder has none yet.
@@ -46,7 +46,7 @@ export async function openWarehouse(
   const db = await openDatabase({threads: 1})
   let lock: Disposable | undefined
   const open = async () => {
-    lock = await lockWarehouse(folder, 'write', maxWaitMinutes, world)
+    lock = await lockWarehouse(folder, 'write', world, maxWaitMinutes)
     await attachWarehouse(db, folder, world)
     // Each time: meanwhile another version may have changed the tables.
     await migrate(db, 'history')
@@ -94,16 +94,16 @@ const TELL_MS = 3_000
 export async function lockWarehouse(
   {warehouse, warehouseLock}: DataFolder,
   mode: 'read' | 'write',
+  world: Waiting,
   maxWaitMinutes: number = MAX_WAIT_MINUTES,
-  world?: Pick<World, 'log' | 'signal'>,
 ): Promise<Disposable> {
   const others = mode === 'write' ? 'reading or writing' : 'writing'
-  const tell = () => world?.log.warn({file: warehouse}, `waiting for others who are ${others} the warehouse`)
+  const tell = () => world.log.warn({file: warehouse}, `waiting for others who are ${others} the warehouse`)
   const telling = setTimeout(tell, TELL_MS)
-  const taking = takeFileLock(warehouseLock, mode, maxWaitMinutes * 60_000, world?.signal)
+  const taking = takeFileLock(warehouseLock, mode, maxWaitMinutes * 60_000, world.signal)
   const lock = await taking.finally(() => clearTimeout(telling))
   if (lock) return lock
-  if (world?.signal.aborted)
+  if (world.signal.aborted)
     throw newError('INTERRUPTED', `Asked to stop while others were ${others} file '${warehouse}'.`, {
       next: 'Run it again.',
     })
@@ -145,19 +145,15 @@ async function countThreads(db: Database, {warehouse}: DataFolder): Promise<numb
   return Math.min(MAX_THREADS, threadsFor(statSync(warehouse).size + staged))
 }
 
-async function attachWarehouse(
-  db: Database,
-  {warehouse}: DataFolder,
-  world?: Pick<World, 'log' | 'realClock'>,
-): Promise<void> {
+async function attachWarehouse(db: Database, {warehouse}: DataFolder, world: Waiting): Promise<void> {
   const log = `${warehouse}.wal`
   // The newest format is smaller and faster to write.
   const attach = () => db.run(`attach ${quoteLiteral(warehouse)} as history (storage_version 'latest')`)
   const withoutLog = (error: unknown) => {
     const reason = messageOf(error)
     if (!/replaying WAL/i.test(reason) || !existsSync(log)) throw error
-    const aside = setAside(log, world?.realClock.now() ?? Date.now())
-    world?.log.warn({file: aside, reason}, 'a damaged write-ahead log was set aside')
+    const aside = setAside(log, world.realClock.now())
+    world.log.warn({file: aside, reason}, 'a damaged write-ahead log was set aside')
     return attach()
   }
   await attach()
@@ -315,7 +311,7 @@ export async function requireHashKey(db: Database, folder: DataFolder): Promise<
  * Opens the warehouse for reading, attached as `history`; keeps writers out. Brings the tables up to date first.
  * @throws ConfigError `RELEASE_NONE` if nothing was ever stored
  */
-export async function openHistory(folder: DataFolder, world?: Waiting): Promise<Database> {
+export async function openHistory(folder: DataFolder, world: Waiting): Promise<Database> {
   const history = await openHistoryAsItIs(folder, world)
   if (history.pending.length === 0) return history
   await history[Symbol.asyncDispose]()
@@ -326,12 +322,12 @@ export async function openHistory(folder: DataFolder, world?: Waiting): Promise<
 /** Changes nothing; `pending` names the migrations that the warehouse lacks. */
 export async function openHistoryAsItIs(
   folder: DataFolder,
-  world?: Waiting,
+  world: Waiting,
 ): Promise<Database & {pending: string[]}> {
   if (!hasWarehouse(folder))
     throw newError('RELEASE_NONE', `No history in '${folder.root}': no walk has been completed there yet.`)
   await using opening = new AsyncDisposableStack()
-  opening.use(await lockWarehouse(folder, 'read', MAX_WAIT_MINUTES, world))
+  opening.use(await lockWarehouse(folder, 'read', world))
   try {
     const attach = [{path: folder.warehouse, alias: 'history', readOnly: true}]
     const db = opening.use(await openDatabase({attach}))

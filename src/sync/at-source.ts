@@ -131,9 +131,9 @@ async function requirePin(db: Database, config: SourceConfig, isMoved = false) {
 }
 
 /** As {@link requirePin}, of a data folder that may be new. @throws ConfigError `SOURCE_PINNED` */
-export async function readPin(folder: DataFolder, config: SourceConfig) {
+export async function readPin(folder: DataFolder, config: SourceConfig, world: World) {
   if (!hasWarehouse(folder)) return undefined
-  await using db = await openHistory(folder)
+  await using db = await openHistory(folder, world)
   return await requirePin(db, config)
 }
 

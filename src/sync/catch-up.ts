@@ -2,7 +2,7 @@ import {existsSync} from 'node:fs'
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import type {Config} from '../core/config.ts'
-import {LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
@@ -35,8 +35,8 @@ import {clearStage, createStage} from './stream-tables.ts'
 import {isHistory, listReadableTapes, openTapes, parseOutcome, type ReadableTape} from './tapes.ts'
 
 /** Which data folder a warehouse belongs to, and the last unit it contains. */
-export async function readStand(folder: DataFolder) {
-  await using db = await openHistory(folder)
+export async function readStand(folder: DataFolder, world: World) {
+  await using db = await openHistory(folder, world)
   return await readSettings(db)
 }
 
@@ -52,10 +52,11 @@ export async function planCatchUp(
 ) {
   if (findLockHolder(stateDb, world)) return null
   const ifDamaged = (error: unknown) => {
+    if (codeOf(error) === 'INTERRUPTED') throw error
     if (error instanceof LoantapeError || isDamage(error)) return null
     throw error
   }
-  const stand = existsSync(folder.warehouse) ? await readStand(folder).catch(ifDamaged) : {}
+  const stand = existsSync(folder.warehouse) ? await readStand(folder, world).catch(ifDamaged) : {}
   return stand && planFrom(stand, findReadKey(config, folder), {folder, stateDb}, gone)
 }
 

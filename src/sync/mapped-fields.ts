@@ -140,8 +140,8 @@ export async function adoptFields(db: Database, folder: DataFolder, {log}: Pick<
   }
 }
 
-export async function findKnownFields(folder: DataFolder): Promise<KnownField[]> {
+export async function findKnownFields(folder: DataFolder, world: World): Promise<KnownField[]> {
   if (!hasWarehouse(folder)) return []
-  await using db = await openHistory(folder)
+  await using db = await openHistory(folder, world)
   return await listKnownFields(db)
 }

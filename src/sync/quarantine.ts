@@ -4,6 +4,7 @@ import {businessDateOf, formatInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
+import type {World} from '../core/types.ts'
 import {createRecordReader, formatRecord} from '../source/described.ts'
 import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
@@ -114,9 +115,10 @@ export const NOT_AT_HAND = 'not at hand: pruned, or on a tape that is missing or
 export async function showQuarantined(
   config: Config,
   quarantineId: string,
+  world: World,
 ): Promise<QuarantineEntry & {record: string | null; read?: string | undefined}> {
   const folder = dataFolderAt(config.dataDir)
-  await using db = await openHistory(folder)
+  await using db = await openHistory(folder, world)
   const entry = await db.first(entryRow, 'from history.raw.quarantine where quarantine_id = $1', [
     quarantineId,
   ])
@@ -152,10 +154,14 @@ const MOST_REASONS = 100
 const PER_PAGE = 50
 
 /** Reasons with most records first, waiting records latest first. */
-export async function readReasons({dataDir}: Config, {path = null, reason = null, page}: ReasonsRequest) {
+export async function readReasons(
+  {dataDir}: Config,
+  {path = null, reason = null, page}: ReasonsRequest,
+  world: World,
+) {
   const folder = dataFolderAt(dataDir)
   if (!hasWarehouse(folder)) return {reasons: [], records: [], per_page: PER_PAGE, pruned: 0}
-  await using db = await openHistory(folder)
+  await using db = await openHistory(folder, world)
   const reasons = await db.all(
     reasonRow,
     `select path, reason, count(distinct ${RECORD}) as records,

@@ -130,7 +130,7 @@ const LONGEST_WAIT_MINUTES = 2
 async function askService(feed: RateFeed, config: Config, world: World): Promise<Received[]> {
   const folder = dataFolderAt(config.dataDir)
   const source = {...requireSource(config), description: readDescription(folder)}
-  await readPin(folder, source)
+  await readPin(folder, source, world)
   using stateDb = openStateDb(folder.stateDb)
   return await askSource(source, stateDb, world, async (client) => {
     const answers: Received[] = []

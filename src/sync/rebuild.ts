@@ -357,7 +357,7 @@ async function putInPlace(
   {maxWaitMinutes}: Config,
   world: World,
 ): Promise<string[]> {
-  using _lock = await lockWarehouse(folder, 'write', maxWaitMinutes, world)
+  using _lock = await lockWarehouse(folder, 'write', world, maxWaitMinutes)
   const now = world.realClock.now()
   const former = [folder.warehouse, `${folder.warehouse}.wal`].filter((file) => existsSync(file))
   // Others look for the warehouse before they wait for its lock, so the file is never missing.

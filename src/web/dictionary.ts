@@ -5,7 +5,7 @@ import {compileModels} from '../build/compile.ts'
 import {readSources} from '../build/sources.ts'
 import type {Config} from '../core/config.ts'
 import {GENERATOR} from '../core/process.ts'
-import type {BuildPlan, Check, Model, Seed} from '../core/types.ts'
+import type {BuildPlan, Check, Model, Seed, World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {findCurrentRelease, type ReleaseManifest} from '../store/release.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
@@ -55,8 +55,8 @@ function listTables({models, seeds, reads, columns}: BuildPlan) {
 }
 
 /** Returns the tables, and a self-contained page with figures of the current release and results of the last checks. */
-export async function describeTables(folder: DataFolder, config: Config) {
-  const sources = readSources(config, await findKnownFields(folder))
+export async function describeTables(folder: DataFolder, config: Config, world: World) {
+  const sources = readSources(config, await findKnownFields(folder, world))
   const plan = await compileModels(sources)
   const tables = listTables(plan)
   const manifest = findCurrentRelease(folder)?.manifest

@@ -25,9 +25,9 @@ export const questions = {
   },
   preview: (config: Config, profile: string, period: string) =>
     previewExport(config, {profiles: [profile], period}, createWorld(config)),
-  trace: (config: Config, dealId: string) => traceDeal(config, dealId, {}),
-  reasons: (config: Config, asked: ReasonsRequest) => readReasons(config, asked),
-  quarantined: (config: Config, id: string) => showQuarantined(config, id),
+  trace: (config: Config, dealId: string) => traceDeal(config, dealId, {}, createWorld(config)),
+  reasons: (config: Config, asked: ReasonsRequest) => readReasons(config, asked, createWorld(config)),
+  quarantined: (config: Config, id: string) => showQuarantined(config, id, createWorld(config)),
   diff({dataDir}: Config, before: string, after: string) {
     const folder = dataFolderAt(dataDir)
     return diffReleases(requireRelease(folder, before), requireRelease(folder, after))

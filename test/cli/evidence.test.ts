@@ -144,7 +144,7 @@ test('a refused request for evidence says why and writes nothing', async () => {
   await refused('STORES_DISAGREE')
   renameSync(`${tape}.aside`, tape)
   {
-    await using db = await openWarehouse(lab.folder)
+    await using db = await openWarehouse(lab.folder, lab.createWorld())
     await db.run(`update history.raw.settle set history_id = 'another'`)
   }
   await refused('EVIDENCE_HISTORY')

@@ -89,7 +89,8 @@ test('what waits for the warehouse says so, and ends when asked to stop; what no
   expect(existsSync(copy)).toBe(false)
   held?.[Symbol.dispose]()
   held = await takeFileLock(lab.folder.warehouseLock, 'write', 0)
-  await stop(['build'], ['SIGTERM'])
+  for (const args of [['build'], ['status'], ['doctor'], ['trace', 'deal_000001']])
+    await stop(args, ['SIGTERM'])
   held?.[Symbol.dispose]()
 })
 

@@ -3,7 +3,7 @@ import {z} from 'zod'
 import {syncDeals} from '../../src/pipeline.ts'
 import type {Random} from '../../src/service/portfolio.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
-import {createFolder, type TestFolder} from '../support/data.ts'
+import {createFolder, createWorld, type TestFolder} from '../support/data.ts'
 import {walkOnce} from '../support/lab.ts'
 import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
 import {configOf, createQuickWorld} from './quick-world.ts'
@@ -84,7 +84,7 @@ const headRow = z.object({
 type Heads = Map<string, z.infer<typeof headRow>>
 
 async function readHeads({folder}: TestFolder): Promise<Heads> {
-  await using db = await openWarehouse(folder)
+  await using db = await openWarehouse(folder, createWorld())
   await requireSound(db)
   const heads = await db.all(
     headRow,

@@ -9,7 +9,7 @@ import type {Random} from '../../src/service/portfolio.ts'
 import {createNormaliser} from '../../src/source/record.ts'
 import type {Database} from '../../src/store/database.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
-import {createFolder} from '../support/data.ts'
+import {createFolder, createWorld} from '../support/data.ts'
 import {applyStaged, stageWalk} from '../support/walks.ts'
 import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
 import {requireSound} from './soundness.ts'
@@ -133,7 +133,7 @@ const headRow = z.object({deal_id: z.string(), kind: z.string(), loan_amount: z.
 export function proveFuzz(request: ProofRequest): Promise<Proved> {
   return prove('fuzz', request, async (run) => {
     using data = createFolder()
-    await using db = await openWarehouse(data.folder)
+    await using db = await openWarehouse(data.folder, createWorld())
     const known = new Map<string, Known>()
     for (let number = 1; number <= WALKS; number += 1) {
       const pages = drawPages(run)

@@ -10,7 +10,7 @@ import {openHistory} from '../../src/store/warehouse.ts'
 import {listTapeFiles} from '../../src/sync/tapes.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
 import {BOOK_TABLES} from '../support/books.ts'
-import {anyRow} from '../support/data.ts'
+import {anyRow, createWorld} from '../support/data.ts'
 import {aDeal, createLab, type Ended, type Lab} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
 import {type ProofRequest, type Proved, proveCases, type Run} from './proof.ts'
@@ -200,7 +200,7 @@ async function readDone(folder: DataFolder): Promise<unknown> {
   using stateDb = openStateDb(folder.stateDb)
   const files = listTapeFiles(folder)
   const rows = (sql: string) => stateDb.all(anyRow, sql)
-  await using db = await openHistory(folder)
+  await using db = await openHistory(folder, createWorld())
   return {
     acts: rows(`select count(*) as acts from tape_unit where kind = 'act'`),
     lines: rows(

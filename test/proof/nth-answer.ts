@@ -5,7 +5,7 @@ import {explainError} from '../../src/core/errors.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
-import {anyRow} from '../support/data.ts'
+import {anyRow, createWorld} from '../support/data.ts'
 import type {Fault} from '../support/faults.ts'
 import {
   aDeal,
@@ -91,7 +91,7 @@ async function trySync(lab: Lab, folder: DataFolder) {
 
 /** Reads the latest states of a warehouse, which must be sound; `listed` leaves out what only own pages show. */
 async function readHeads(folder: DataFolder): Promise<{listed: Row[]; all: Row[]}> {
-  await using db = await openWarehouse(folder)
+  await using db = await openWarehouse(folder, createWorld())
   await requireSound(db)
   const all = await db.all(
     anyRow,

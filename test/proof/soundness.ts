@@ -8,7 +8,7 @@ import type {Database} from '../../src/store/database.ts'
 import {digestFile} from '../../src/store/files.ts'
 import {openRelease, readRelease, requireRelease} from '../../src/store/release.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
-import {anyRow} from '../support/data.ts'
+import {anyRow, createWorld} from '../support/data.ts'
 
 /** What `verify` asks of a warehouse must hold between any two runs. */
 export async function requireSound(db: Database): Promise<void> {
@@ -47,7 +47,7 @@ function listFinal(dir: string): string[] {
 
 export async function requireSoundFolder(folder: DataFolder): Promise<void> {
   {
-    await using db = await openWarehouse(folder)
+    await using db = await openWarehouse(folder, createWorld())
     await requireSound(db)
   }
   await requireWholeFiles(folder)

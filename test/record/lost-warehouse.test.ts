@@ -142,7 +142,7 @@ test.each<[string, (path: string) => void | Promise<void>]>([
 
 test('a sound warehouse that a rebuild replaces is not called damaged, and prune removes it', async () => {
   {
-    await using db = await openWarehouse(lab.folder)
+    await using db = await openWarehouse(lab.folder, lab.createWorld())
     await db.run(`update history.raw.deal_version set property_address = 'another'`)
   }
   const {set_aside} = await rebuild()

@@ -7,7 +7,7 @@ import {useShared} from '../support/set-up.ts'
 const lab = await useShared(createSeenLab())
 
 test('a history as stored breaks no rule', async () => {
-  expect(await verifyWarehouse(lab.folder)).toEqual({walks: 2, faults: []})
+  expect(await verifyWarehouse(lab.folder, lab.createWorld())).toEqual({walks: 2, faults: []})
 })
 
 const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
@@ -85,5 +85,5 @@ test.each(changes)('%s is found', async (behaviour, sql, words) => {
   }
   const next = expect.stringContaining('`loantape rebuild`')
   const expected = words.map((pattern) => ({problem: expect.stringMatching(pattern), next}))
-  expect((await verifyWarehouse(folder)).faults).toMatchObject(expected)
+  expect((await verifyWarehouse(folder, lab.createWorld())).faults).toMatchObject(expected)
 })

@@ -14,7 +14,7 @@ import {
   readSettings,
   writeSettings,
 } from '../../src/store/warehouse.ts'
-import {anyRow} from '../support/data.ts'
+import {anyRow, createWorld} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {useFolder} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
@@ -38,7 +38,7 @@ function writeMigrations(sql: string): string {
 }
 
 test('a new warehouse has every migration; a later one is applied once, and stored data stays; a failed one changes nothing', async () => {
-  await using db = await openWarehouse(data.folder)
+  await using db = await openWarehouse(data.folder, createWorld())
   await writeSettings(db, {hash_key: 'top level'})
   expect(await listMigrations(db)).toEqual(MIGRATIONS)
   const failing = writeMigrations('create table raw.more (value integer); from nowhere')
@@ -54,7 +54,7 @@ test('a new warehouse has every migration; a later one is applied once, and stor
 })
 
 const changeBy = (sql: string) => async (path: string) => {
-  await (await openWarehouse(data.folder))[Symbol.asyncDispose]()
+  await (await openWarehouse(data.folder, createWorld()))[Symbol.asyncDispose]()
   await using db = await openDatabase({attach: [{path, alias: 'history'}]})
   await db.run(sql)
 }
@@ -108,7 +108,7 @@ test.each<[string, (path: string) => Promise<void> | void, string, string]>([
   await damage(data.folder.warehouse)
   const before = readFileSync(data.folder.warehouse)
   for (const open of [openWarehouse, openHistory]) {
-    const refusal = await failureOf(open(data.folder))
+    const refusal = await failureOf(open(data.folder, createWorld()))
     expect(refusal).toMatchObject({code, exitCode: 1, message: expect.stringContaining(words)})
   }
   expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
@@ -121,17 +121,19 @@ async function writeDatabase(sql: string): Promise<void> {
 }
 
 test('before the first walk and of another database no history is read, and the reader says what to do', async () => {
-  const missing = await failureOf(openHistory(data.folder))
+  const missing = await failureOf(openHistory(data.folder, createWorld()))
   expect(missing).toMatchObject({code: 'RELEASE_NONE', message: expect.stringContaining('loantape sync')})
   expect(existsSync(data.folder.warehouse)).toBe(false)
   await writeDatabase('create table history.main.thesis as select 1 as year')
-  expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'WAREHOUSE_UNREADABLE'})
+  expect(await failureOf(openHistory(data.folder, createWorld()))).toMatchObject({
+    code: 'WAREHOUSE_UNREADABLE',
+  })
 })
 
 test('a history that lacks migrations gets them before it is read, and keeps its data', async () => {
   await writeDatabase(`create table history.main.migration (name varchar not null, sha256 varchar not null);
     create table history.main.kept as select 7 as value`)
-  await using history = await openHistory(data.folder)
+  await using history = await openHistory(data.folder, createWorld())
   const deals = 'select count(*) as deals from history.raw.deal_version'
   expect(await history.all(anyRow, deals)).toEqual([{deals: '0'}])
   expect(await history.all(anyRow, 'from history.main.kept')).toEqual([{value: 7}])
@@ -140,12 +142,12 @@ test('a history that lacks migrations gets them before it is read, and keeps its
 const HASH_KEY = `select value from history.raw.setting where name = 'hash_key'`
 
 test('while the source is asked, many can read the history at once, and the stage stays', async () => {
-  await using db = await openWarehouse(data.folder)
+  await using db = await openWarehouse(data.folder, createWorld())
   await writeSettings(db, {hash_key: 'first'})
   await db.run('create temp table staged as select 7 as value')
   await db.closedWhile(async () => {
-    await using one = await openHistory(data.folder)
-    await using other = await openHistory(data.folder)
+    await using one = await openHistory(data.folder, createWorld())
+    await using other = await openHistory(data.folder, createWorld())
     for (const reader of [one, other]) {
       expect(await reader.all(anyRow, HASH_KEY)).toEqual([{value: 'first'}])
       await expect(reader.run('delete from history.raw.setting')).rejects.toThrow(/read-only/)
@@ -157,7 +159,7 @@ test('while the source is asked, many can read the history at once, and the stag
 })
 
 test('a run that let go of the warehouse is refused once a later version has changed its tables meanwhile', async () => {
-  await using db = await openWarehouse(data.folder)
+  await using db = await openWarehouse(data.folder, createWorld())
   const letGo = db.closedWhile(async () => {
     await using other = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'history'}]})
     await migrate(other, 'history', writeMigrations('alter table raw.walk add column since varchar'))
@@ -180,17 +182,17 @@ function isHeld(path: string): boolean {
 test('a writer waits for current readers and blocks new ones, who then read what was written', async () => {
   const told: string[] = []
   {
-    await using db = await openWarehouse(data.folder)
+    await using db = await openWarehouse(data.folder, createWorld())
     await writeSettings(db, {hash_key: 'first'})
   }
-  const reader = await openHistory(data.folder)
-  const writing = openWarehouse(data.folder).then(async (db) => {
+  const reader = await openHistory(data.folder, createWorld())
+  const writing = openWarehouse(data.folder, createWorld()).then(async (db) => {
     told.push('writes')
     await writeSettings(db, {hash_key: 'second'})
     await db[Symbol.asyncDispose]()
   })
   await until(() => isHeld(`${data.folder.warehouseLock}.gate`))
-  const later = openHistory(data.folder).then(async (db) => {
+  const later = openHistory(data.folder, createWorld()).then(async (db) => {
     told.push('reads')
     const rows = await db.all(anyRow, HASH_KEY)
     await db[Symbol.asyncDispose]()
@@ -203,7 +205,8 @@ test('a writer waits for current readers and blocks new ones, who then read what
   expect(told).toEqual(['writes', 'reads'])
 })
 
-const refusedAtOnce = async () => failureOf(openWarehouse(data.folder, undefined, {maxWaitMinutes: 0.001}))
+const refusedAtOnce = async () =>
+  failureOf(openWarehouse(data.folder, createWorld(), {maxWaitMinutes: 0.001}))
 
 const DATABASE_MODULE = join(import.meta.dirname, '../../src/store/database.ts')
 
@@ -216,12 +219,12 @@ const HOLD_FILE = `
 
 test("a writer is refused while another reads too long, or has it open, by its pid; a killed one's commits are there", async () => {
   {
-    await using db = await openWarehouse(data.folder)
+    await using db = await openWarehouse(data.folder, createWorld())
     await writeSettings(db, {hash_key: 'before'})
   }
   const locked = {code: 'WAREHOUSE_LOCKED', exitCode: 4}
   {
-    await using _reader = await openHistory(data.folder)
+    await using _reader = await openHistory(data.folder, createWorld())
     expect(await refusedAtOnce()).toMatchObject({
       ...locked,
       message: expect.stringContaining('reading or writing'),
@@ -240,6 +243,6 @@ test("a writer is refused while another reads too long, or has it open, by its p
     holder.kill('SIGKILL')
     await once(holder, 'exit')
   }
-  await using db = await openWarehouse(data.folder)
+  await using db = await openWarehouse(data.folder, createWorld())
   expect((await readSettings(db)).hash_key).toBe('before')
 })

@@ -15,7 +15,7 @@ import {quoteLiteral} from '../../src/store/database.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {settle} from '../../src/sync/settle.ts'
 import {runCommand} from './command.ts'
-import {createFolder, createWorldAt} from './data.ts'
+import {createFolder, createWorld, createWorldAt} from './data.ts'
 import {balancesOf, type ImportedLine, importBatches, readBatchFile} from './importer.ts'
 import {aRecord} from './record.ts'
 import {micros, walk} from './walks.ts'
@@ -66,13 +66,13 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
     },
     /** Walks at 23:30 UTC of a day, with these deals. */
     async walk(day: string, deals: Record<string, WireRecord>) {
-      await using db = await openWarehouse(folder)
+      await using db = await openWarehouse(folder, createWorld())
       const records = Object.entries(deals).map(([id, fields]) => aRecord({id, ...fields}))
       await walk(db, {at: `${day}T23:30:00Z`, pages: [records]})
     },
     /** Stores on `today`, as a replay does, a version observed at 12:00 UTC of an earlier day. Stores nothing for a deal that is gone. */
     async learnLate(day: string, today: string, dealId: string, amount: string, program?: string) {
-      await using db = await openWarehouse(folder)
+      await using db = await openWarehouse(folder, createWorld())
       const now = micros(`${today}T12:00:00Z`)
       await settle(db, {kind: 'replay', walkId: null, now}, async (recordedAt) => {
         await db.run(

@@ -149,7 +149,7 @@ export async function createLab({
     },
     /** Runs SQL over the warehouse, with tables named `raw.…`. */
     async queryHistory(sql: string): Promise<Row[]> {
-      await using db = await openHistory(folder)
+      await using db = await openHistory(folder, createLabWorld())
       await db.run('use history.raw')
       return await db.all(anyRow, sql)
     },

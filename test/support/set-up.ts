@@ -4,7 +4,7 @@ import type {RunStep, WireRecord, World} from '../../src/core/types.ts'
 import type {Database} from '../../src/store/database.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {rebuildHead} from '../../src/sync/stream-tables.ts'
-import {anyRow, createFolder, type TestFolder} from './data.ts'
+import {anyRow, createFolder, createWorld, type TestFolder} from './data.ts'
 import {createLab, type Lab, type LabOptions} from './lab.ts'
 import {forgetAll, stream, UNTIED_WALKS} from './walks.ts'
 
@@ -80,7 +80,7 @@ const HEADS = 'select * exclude (detail_at, list_hash) from history.raw.deal_hea
  */
 export async function useWarehouse(): Promise<Database> {
   const {folder} = await useShared(createFolder())
-  const db = await useShared(openWarehouse(folder))
+  const db = await useShared(openWarehouse(folder, createWorld()))
   beforeEach(() => forgetAll(db))
   afterEach(async () => {
     expect(await db.all(anyRow, UNTIED_WALKS)).toEqual([])

@@ -72,7 +72,7 @@ test('new and changed rates are appended once and released by the next build; a 
     {seq: '5', rate_date: '2026-03-02', value: '4.31000000'},
   ])
   await lab.sync('2026-03-03T21:30:00-05:00')
-  expect(await verifyWarehouse(lab.folder)).toEqual({walks: 2, faults: []})
+  expect(await verifyWarehouse(lab.folder, lab.createWorld())).toEqual({walks: 2, faults: []})
   expect(await lab.query(daily)).toEqual([
     {day: '2026-03-03', value: '4.30000000'},
     {day: '2026-03-02', value: '4.31000000'},

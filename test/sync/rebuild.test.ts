@@ -125,7 +125,7 @@ test('a warehouse rebuilt from the tapes is the same to the last row, whatever h
 
 /** Adds one cent to the warehouse that was never observed. */
 async function changeAmount(): Promise<void> {
-  await using db = await openWarehouse(lab.folder)
+  await using db = await openWarehouse(lab.folder, lab.createWorld())
   await db.run('update history.raw.deal_version set loan_amount = loan_amount + 0.01 where seq = 17')
 }
 
@@ -246,7 +246,7 @@ test('a tape that cannot be staged, as when memory runs out, is not said to be o
   using stateDb = openStateDb(lab.folder.stateDb)
   const key = requireReadKey(lab.config, lab.folder)
   const {units} = listUnits(stateDb, listReadableTapes(lab.folder, stateDb, key))
-  await using db = await openWarehouse(lab.folder)
+  await using db = await openWarehouse(lab.folder, lab.createWorld())
   await createStage(db)
   await db.run('create or replace temp table staged_deal (deal_id varchar)')
   expect(await failureOf(settleAgain(db, units[0]!))).not.toHaveProperty('code', 'DATA_NEWER')

@@ -241,7 +241,7 @@ test('a record that names another deal, or cannot be read, is quarantined sealed
   const readHeads = () => lab.queryHistory('from borrower_head order by link_id')
   const before = await readHeads()
   {
-    await using db = await openWarehouse(lab.folder)
+    await using db = await openWarehouse(lab.folder, lab.createWorld())
     await rebuildHead(db, borrowerStream)
   }
   expect(await readHeads()).toEqual(before)

@@ -393,7 +393,7 @@ test.each(['/quarantine', '/runs', '/runs/1', '/books'])(
 
 test('a hundred thousand quarantined records are counted, and shown a page at a time', async () => {
   {
-    await using db = await openWarehouse(lab.folder)
+    await using db = await openWarehouse(lab.folder, lab.createWorld())
     await db.run(
       `insert into history.raw.quarantine by name
        select 'q_' || range as quarantine_id, 'deal' as stream, 'w_1' as walk_id, 'list' as source,

@@ -74,7 +74,7 @@ await lab.walk(DAY_1, {config})
 store.insert([aDeal(33)])
 await lab.sync(DAY_2, {config})
 const pages = {
-  dictionary: (await describeTables(lab.folder, config)).page,
+  dictionary: (await describeTables(lab.folder, config, lab.createWorld())).page,
   report: (await renderReport(requireRelease(lab.folder), lab.config)).text,
   fleet: await renderFleet(FLEET, Date.parse('2026-02-04T12:00:00Z')),
 }
@@ -178,6 +178,7 @@ test('the dictionary of a folder without any release has every table, but no row
   const {page} = await describeTables(
     {...empty, current: join(empty.root, 'nowhere'), stateDb: join(empty.root, 'none')},
     lab.config,
+    lab.createWorld(),
   )
   expect(page).toContain('No release yet')
   expect(page).toContain('id="mart.portfolio_summary"')
