@@ -111,8 +111,16 @@ function buildDoubtSql({name, order}: CheckedModel, columns: readonly string[]):
 
 function parseCheck(file: string, text: string): Check {
   const {header, sql} = splitHeader(text)
+  const tags = header.flatMap((line, index) => (/^-- (severity|next|per): /.test(line) ? index : []))
+  const wordsFrom = (start: number) =>
+    wordsOf(
+      header.slice(
+        start,
+        tags.find((index) => index > start),
+      ),
+    )
   const index = header.findIndex((line) => /^-- severity: (error|warn)$/.test(line))
-  const description = wordsOf(header.slice(0, index === -1 ? undefined : index))
+  const description = tags.includes(0) ? '' : wordsFrom(0)
   const refuse = (line: number, problem: string) =>
     createModelError('CHECK_SQL', {file, line}, `Check has no ${problem},`)
   if (description === '') throw refuse(1, 'description: expected `-- what it demands`')
@@ -121,7 +129,7 @@ function parseCheck(file: string, text: string): Check {
   const next = header.findIndex((line) => line.startsWith('-- next: '))
   return {
     name: basename(file, '.sql'),
-    next: next === -1 ? undefined : wordsOf(header.slice(next)).replace(/^next: /, ''),
+    next: next === -1 ? undefined : wordsFrom(next).replace(/^next: /, ''),
     severity: header[index]?.endsWith('warn') ? 'warn' : 'error',
     description,
     file,

@@ -107,6 +107,17 @@ test.each([
   expect(() => readChecks([], [folder.path])).toThrow(message)
 })
 
+test('what a check demands, and what to do about it, end at the next tag of its header, in any order', () => {
+  const header = '-- It\n-- demands.\n-- per: deal_id\n-- next: Do\n--   it: so.\n-- severity: warn\n'
+  const other = '-- It\n-- demands.\n-- severity: warn\n-- next: Do\n--   it: so.\n-- per: deal_id\n'
+  using folder = writeSqlFolder({
+    'checks/odd.sql': `${header}select 1\n`,
+    'checks/other.sql': `${other}select 1\n`,
+  })
+  const read = {description: 'It demands.', next: 'Do it: so.', severity: 'warn', isPerDeal: true}
+  expect(readChecks([], [folder.path])).toMatchObject([read, read])
+})
+
 test('a check shows five rows, keeps a hundred ids and counts all; as an error it stops the build with them', async () => {
   using folder = writeSqlFolder({
     'checks/many.sql': `-- There is no row.\n-- severity: warn\nselect 'deal_' || range as deal_id from range(1000, 1150);\n`,
