@@ -113,7 +113,9 @@ export const commands = {
     },
   ),
   'fleet verify': does(
-    async ({config, world}: Invocation) => {
+    async (call: Invocation) => {
+      refuseData(call)
+      const {config, world} = call
       const {verifyCombined} = await import('../export/publish.ts')
       return verifyCombined(config, world)
     },
@@ -135,11 +137,14 @@ function renderVerified({server, totals, differing}: CombinedVerification): stri
   ].join('\n  ')
 }
 
-function findFleet({cli, options}: Invocation): string {
-  if (options.data !== undefined) {
-    throw newError('USAGE', `Folder '${options.data}' in --data: expected none, each source has its own.`)
-  }
-  return dirname(resolve(cli.envFile ?? ENV_FILE))
+function refuseData({options}: Invocation): void {
+  if (options.data === undefined) return
+  throw newError('USAGE', `Folder '${options.data}' in --data: expected none, each source has its own.`)
+}
+
+function findFleet(call: Invocation): string {
+  refuseData(call)
+  return dirname(resolve(call.cli.envFile ?? ENV_FILE))
 }
 
 /** All sources by default. @throws ConfigError `FLEET_NONE`, `UNKNOWN_NAME` */

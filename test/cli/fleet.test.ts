@@ -368,7 +368,7 @@ test('fleet run fails if the process of a source ends with a code that is none o
 test('fleet commands refuse --data and a folder that is not a fleet', async () => {
   const run = (...args: string[]) => runHere(['fleet', ...args, '--json'])
   await expectRefused(run('status'), 'FLEET_NONE')
-  await expectRefused(run('status', '--data', 'x'), 'USAGE')
+  for (const command of ['status', 'verify']) await expectRefused(run(command, '--data', 'x'), 'USAGE')
   rmSync(join(fleet, '.env'))
   await expectRefused(run('serve'), 'FLEET_NONE')
 })
