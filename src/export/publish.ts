@@ -29,7 +29,7 @@ export type PublishResult = Awaited<ReturnType<typeof publishTo>>
 /**
  * Publishes the current release by default. With `isForced`, even if readers see a newer release, this one, or one of another
  * data folder.
- * @throws ConfigError `CONFIG_MISSING`; LockedError `RUN_IN_PROGRESS`; what {@link publishTo} throws
+ * @throws ConfigError `CONFIG_MISSING`, `RELEASE_PARTIAL`; LockedError `RUN_IN_PROGRESS`; what {@link publishTo} throws
  */
 export async function publishRelease(
   config: Config,
@@ -38,6 +38,8 @@ export async function publishRelease(
 ): Promise<PublishResult> {
   const folder = dataFolderAt(config.dataDir)
   const release = requireRelease(folder, request.releaseId)
+  if (release.dir === folder.scratch)
+    throw newError('RELEASE_PARTIAL', `Release '${request.releaseId}': expected one that holds every table.`)
   // Opening a missing database would create one, with the id of another folder.
   requireThere(folder.stateDb)
   using stateDb = openStateDb(folder.stateDb)

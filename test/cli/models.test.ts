@@ -114,6 +114,11 @@ test('a selection is built beside the releases and shows its rows and its path',
   expect(await readStanding(lab.folder)).toEqual(before)
   const count = ['query', '--release', 'scratch', 'select deals from mart.portfolio_summary', '--json']
   expect(readJson(await lab.run(count))).toEqual({rows: [{deals: 13}]})
+  await expectRefused(
+    lab.run(['publish', 'postgres', '--release', 'scratch', '--json']),
+    'RELEASE_PARTIAL',
+    /'scratch'/,
+  )
 })
 
 test('a model that fails over a value names the column or the type, and tells no value', async () => {
