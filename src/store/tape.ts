@@ -260,7 +260,7 @@ function writeTape(
       const line = formatLine(frame, body, chain)
       ;({chain} = line)
       added.push(...line.parts)
-      waiting += body?.length ?? 0
+      waiting += line.parts.reduce((total, part) => total + part.length, 0)
       if (waiting > FULL_GROUP) store()
     },
     /** Writes the added lines to the disk as one group. After one failure, every call fails. */
