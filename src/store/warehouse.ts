@@ -1,5 +1,5 @@
 import {createHmac, hash} from 'node:crypto'
-import {constants, existsSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
+import {constants, existsSync, lstatSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
 import {copyFile} from 'node:fs/promises'
 import {basename, join} from 'node:path'
 import {z} from 'zod'
@@ -292,10 +292,14 @@ export async function writeSettings(
   )
 }
 
-/** Made at first use. Under another key, one person would become two. @throws ConfigError `HASH_KEY_CHANGED` */
+/** Made at first use. Under another key, one person would become two. @throws ConfigError `HASH_KEY_CHANGED`, `NOT_WRITABLE` */
 export async function requireHashKey(db: Database, folder: DataFolder): Promise<string> {
   const {hash_key: pinned} = await readSettings(db)
   const own = isFile(folder.hashKey) ? readFileSync(folder.hashKey, 'utf8').trim() : undefined
+  if (own === undefined && pinned === undefined && lstatSync(folder.hashKey, {throwIfNoEntry: false}))
+    throw newError('NOT_WRITABLE', `Key of hashed e-mail addresses '${folder.hashKey}': it is not a file.`, {
+      next: 'Move away what is in its place, then run again.',
+    })
   const key = own ?? (pinned === undefined ? writeNewKey(folder.hashKey).toString('hex') : '')
   const fingerprint = createHmac('sha256', key).update('loantape').digest('hex').slice(0, 16)
   if (pinned === undefined) await writeSettings(db, {hash_key: fingerprint})

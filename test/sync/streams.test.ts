@@ -1,4 +1,4 @@
-import {mkdirSync, readFileSync, rmdirSync, rmSync, writeFileSync} from 'node:fs'
+import {mkdirSync, readFileSync, rmdirSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
 import {beforeEach, expect, test, vi} from 'vitest'
 import {borrowerStream} from '../../src/contract/borrower.ts'
 import {realClock} from '../../src/core/clock.ts'
@@ -249,6 +249,9 @@ test('a record that names another deal, or cannot be read, is quarantined sealed
 
 test('under another key nothing is synced, for it would make one person two', async () => {
   lab.service.store.insert(someDeals(2))
+  symlinkSync('nowhere', lab.folder.hashKey)
+  expect(await failureOf(lab.walk(DAY_1, BORROWERS))).toMatchObject({code: 'NOT_WRITABLE'})
+  rmSync(lab.folder.hashKey)
   await lab.walk(DAY_1, BORROWERS)
   const key = readFileSync(lab.folder.hashKey)
   writeFileSync(lab.folder.hashKey, 'another-key-of-mine')
