@@ -178,6 +178,7 @@ export async function lose(stage: Stage, event: Lose): Promise<void> {
   await perform(losing, () => command(stage, ['build'], event.at))
   if (losing.wentOn) await giveUp(losing)
   await requireRelease(stage)
+  await restoreCutWarehouse(losing)
   await sweep(stage, {do: 'sweep', at: event.at, profiles: [event.profile]})
   remove(losing.whole)
 }
@@ -226,6 +227,15 @@ async function perform(losing: Losing, run: () => Promise<Ended>): Promise<void>
     const isFollowed = event.remedy === 'go on' && tries < 4 && (await follow(losing, error))
     if (!isFollowed) bringBack(losing)
   }
+}
+
+/** A build that reads none of the lost blocks is right; a run that needs them refuses, and the remedy is that of its message. */
+async function restoreCutWarehouse({stage, event, loss, whole}: Losing): Promise<void> {
+  if (damageOf(loss, 'warehouse') !== 'cut') return
+  const {code, stderr} = await command(stage, ['rebuild', '--apply'], event.at)
+  if (code === 0) return
+  if (stage.isOfTapes) throw new Finding(`lose: expected a rebuild of the cut warehouse, seen ${stderr}`)
+  putBack(STORES.warehouse, whole, stage.data)
 }
 
 /** Whether a journal was refused for another reason than its stores: an amount or a history that it cannot take. */
