@@ -8,7 +8,13 @@ import {expectOneOf} from '../core/text.ts'
 import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
 import {beginFolder, digestFile, syncBelow} from '../store/files.ts'
-import {type Release, type ReleaseManifest, readReleaseChecks, readReleaseModels} from '../store/release.ts'
+import {
+  type Release,
+  type ReleaseManifest,
+  readReleaseChecks,
+  readReleaseModels,
+  requireIntact,
+} from '../store/release.ts'
 import {readColumns, readTables, type TableColumn} from '../store/sql.ts'
 import {
   type BatchFile,
@@ -198,7 +204,9 @@ const FIELD_TYPES: Readonly<Record<string, object>> = {
  */
 async function writeParquet({db, source, tables, partition, dir}: WriteRequest): Promise<Written> {
   const files: WrittenFile[] = []
-  for (const table of tables) {
+  for (const whole of source.manifest.tables) {
+    const {name: table, file: name} = whole
+    if (!tables.includes(table)) continue
     const columns = await readColumns(db, `release.${table}`)
     const isDate = (date: string) => columns.some(({name, type}) => name === date && type === 'DATE')
     const date = partition === 'month' ? PARTITION_DATES.find(isDate) : undefined
@@ -213,14 +221,9 @@ async function writeParquet({db, source, tables, partition, dir}: WriteRequest):
       files.push(...(await writeMonths(db, months, dir)))
       continue
     }
-    const name = `${table}.parquet`
     const path = join(source.dir, name)
     copyFileSync(path, join(dir, name))
-    const {sha256} = source.manifest.tables.find((one) => one.name === table) ?? {}
-    if ((await digestFile(join(dir, name))) !== sha256)
-      throw newError('RELEASE_DAMAGED', `File '${path}' does not have the sha256 of its manifest.`, {
-        next: 'Remove the folder of that file and run `loantape build`, which makes it again.',
-      })
+    await requireIntact(path, whole, join(dir, name))
     files.push({name, ...(await readControlTotals(db, table))})
   }
   return {files}

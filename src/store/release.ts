@@ -8,6 +8,7 @@ import {groupThousands, quantity} from '../core/money.ts'
 import type {BuildPlan} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from './database.ts'
+import {digestFile} from './files.ts'
 import {readQuery} from './sql.ts'
 
 export type CheckResult = z.output<typeof checkResult>
@@ -268,6 +269,16 @@ interface QuestionOptions {
 const MACROS = readQuery('macros')
 
 export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`, which makes it again.'
+
+/**
+ * Whether the file of a table, or a copy of it, is as its release's manifest says.
+ * @throws UnexpectedError `RELEASE_DAMAGED`
+ */
+export async function requireIntact(path: string, {sha256}: ReleaseTable, copy = path): Promise<void> {
+  if ((await digestFile(copy)) === sha256) return
+  const problem = `File '${path}' does not have the sha256 of its manifest.`
+  throw newError('RELEASE_DAMAGED', problem, {next: RELEASE_NEXT})
+}
 
 /** Read-only, attached as `release`. @throws UnexpectedError `RELEASE_DAMAGED` if its database does not open */
 export async function openRelease({dir, database}: Release): Promise<Database> {

@@ -7,6 +7,7 @@ import {setTimeout} from 'node:timers/promises'
 import type {FastifyReply} from 'fastify'
 import {CONTENT_TYPES} from '../export/batch.ts'
 import {quoteName} from '../store/database.ts'
+import {requireIntact} from '../store/release.ts'
 import {addressOf} from './filter.ts'
 import {askerOf, refuse} from './http-server.ts'
 import {FORMATS} from './tables.ts'
@@ -47,8 +48,11 @@ export async function sendData(view: AskingView, name: string, reply: FastifyRep
       .type(CONTENT_TYPES.get(`.${known}`) ?? '')
       .header('content-disposition', `attachment; filename="${table}-${release.manifest.as_of}.${known}"`)
   if (request.headers['if-none-match'] === etag) return begin().code(304).send()
-  if (whole && known === 'parquet' && filter.condition === undefined)
-    return begin().send(createReadStream(join(release.dir, whole.file)))
+  if (whole && known === 'parquet' && filter.condition === undefined) {
+    const path = join(release.dir, whole.file)
+    await requireIntact(path, whole)
+    return begin().send(createReadStream(path))
+  }
   const columns = whole?.order.map(quoteName) ?? []
   const order = columns.length === 0 ? '' : `order by ${columns.join(', ')}`
   files += 1

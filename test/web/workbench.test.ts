@@ -1,4 +1,13 @@
-import {mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync} from 'node:fs'
+import {
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import {join} from 'node:path'
 import type {Page} from 'playwright-core'
 import {expect, test} from 'vitest'
@@ -469,6 +478,17 @@ test('a download is the table, and is sent again only when it has changed', asyn
   expect(parquet).toEqual(readFileSync(`${lab.folder.current}/core.deal.parquet`))
   const some = await (await side.get('/data/core.deal.parquet?part=funded')).arrayBuffer()
   expect(Buffer.from(some)).not.toEqual(parquet)
+})
+
+test('a Parquet file of the release that has changed on the disk is not sent', async () => {
+  const path = realpathSync(`${lab.folder.current}/core.deal.parquet`)
+  const bytes = readFileSync(path)
+  writeFileSync(path, bytes.with(100, bytes[100]! ^ 1))
+  const answer = await side.get('/data/core.deal.parquet')
+  writeFileSync(path, bytes)
+  expect(answer.status).toBe(500)
+  expect(await answer.text()).toContain('does not have the sha256 of its manifest')
+  expect((await side.get('/data/core.deal.parquet')).status).toBe(200)
 })
 
 test.each([
