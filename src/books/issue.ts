@@ -25,7 +25,7 @@ import {bookOpenings, type IssuedLine, type JournalProfile, type TiedTerm} from 
 import {readJournal, readTieOut} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
-import {isOfKind, messageOf, newError, sayKept} from '../core/errors.ts'
+import {explainError, isOfKind, LoantapeError, messageOf, newError, sayKept} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
 import {copyDatabase} from '../core/sqlite.ts'
@@ -292,13 +292,21 @@ export function handOver(
   const dir = batchDir(folder, batch)
   const files = readBatchFiles(stateDb, batch)
   markHandedOver(stateDb, batch, false)
-  using written = beginFolder(dir)
-  for (const {name, text} of files) {
-    writeFileSync(join(written.dir, name), text)
-    syncToDisk(join(written.dir, name))
+  try {
+    using written = beginFolder(dir)
+    for (const {name, text} of files) {
+      writeFileSync(join(written.dir, name), text)
+      syncToDisk(join(written.dir, name))
+    }
+    world.onStep('journal written')
+    written.finish(() => isWholeBatch(dir, files.at(-1)?.text))
+  } catch (error) {
+    const {profile, batch_id} = batch
+    const {kind, ...failure} = explainError(error)
+    const words = `its files could not be written; the next export of ${profile} writes them`
+    const problem = `Batch '${profile}/${batch_id}' was issued, but ${words}. ${failure.problem}`
+    throw new LoantapeError({...failure, problem, kept: 'It counts.', cause: error}, kind)
   }
-  world.onStep('journal written')
-  written.finish(() => isWholeBatch(dir, files.at(-1)?.text))
   world.onStep('journal in place')
   markHandedOver(stateDb, batch, true)
   world.onStep('journal handed over')

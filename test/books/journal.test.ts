@@ -138,6 +138,23 @@ test('a journal that cannot be written is not issued, and an issued one is not r
   expect(await failureOf(reissuing())).toMatchObject({code: 'NOT_WRITABLE'})
 })
 
+test('an export whose files do not fit says that the batch is issued, and the next one hands it over', async () => {
+  const onStep = (step: RunStep) => {
+    if (step === 'journal written') throw new Error('ENOSPC: no space left on device, write')
+  }
+  const request = {profiles: ['xero'], period: '2026-01'}
+  const failure = await failureOf(exportRelease(books.config, request, books.at('2026-01-21', onStep)))
+  const [batch] = await books.export('xero', '2026-01', '2026-01-21')
+  expect(batch).toMatchObject({outcome: 'written'})
+  expect(failure).toMatchObject({
+    code: 'DISK_FULL',
+    problem: expect.stringMatching(
+      `^Batch 'xero/${batch?.batch_id}' was issued, but .*; the next export of xero writes them. The disk .* full`,
+    ),
+    kept: 'It counts.',
+  })
+})
+
 test('a new mapping of an open period reverses what was booked to the old accounts, if names tell accounts apart', async () => {
   const [first] = await books.export('xero', '2026-01', '2026-01-21')
   books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Funding  Clearing'}}})
