@@ -18,7 +18,8 @@ export async function stageRates(db: Database, observations: readonly RateObserv
 }
 
 /**
- * Appends the latest staged value of each day unless it is the last known one. `read` is the number of days with a staged value.
+ * Appends the latest staged value of each day unless it is the last known one, or was read before that. `read` is the number of
+ * days with a staged value.
  */
 export async function appendRates(
   db: Database,
@@ -32,7 +33,7 @@ export async function appendRates(
        qualify row_number() over (partition by rate, rate_date order by instant desc, rowid desc) = 1
      ),
      known as (
-       select rate, rate_date, arg_max(value, seq) as value
+       select rate, rate_date, arg_max(value, seq) as value, max(observed_at) as observed_at
        from history.raw.rate
        where feed = $1
        group by rate, rate_date
@@ -49,7 +50,7 @@ export async function appendRates(
        $4 as recorded_at
      from latest
      left join known using (rate, rate_date)
-     where known.value is distinct from latest.value`,
+     where known.value is distinct from latest.value and coalesce(known.observed_at <= $2, true)`,
     [feed, new DuckDBTimestampValue(observedAt), businessDate, recorded],
   )
   return db.one(

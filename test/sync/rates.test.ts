@@ -280,6 +280,30 @@ test('a feed that hangs keeps nobody from the warehouse', async () => {
   expect(await hanging).toMatchObject({outcome: 'appended', feeds: [{appended: 1}]})
 })
 
+test('a reading that is stored after a later one does not supersede it', async () => {
+  const [asked, answer] = [createGate(), createGate()]
+  await using server = await startTestServer(async (_request, response, turn) => {
+    if (turn > 0) return void response.end('date,value\n2026-03-02,4.32\n')
+    asked.open()
+    await answer.opened
+    response.end('date,value\n2026-02-27,4.33\n2026-03-02,4.31\n')
+  })
+  let now = EVENING
+  const clock = {now: () => Date.parse(now)}
+  const ingestNow = () => ingestRates(withFeeds(urlFeed(server.url)), {...lab.createWorld(), clock})
+  const earlier = ingestNow()
+  await asked.opened
+  now = '2026-03-02T21:01:00-05:00'
+  expect(await ingestNow()).toMatchObject(countRates(1, 0))
+  answer.open()
+  expect(await earlier).toMatchObject(countRates(1, 1))
+  const last = 'select rate_date, arg_max(value, seq) as value from rate group by rate_date order by rate_date'
+  expect(await lab.queryHistory(last)).toEqual([
+    {rate_date: '2026-02-27', value: '4.33000000'},
+    {rate_date: '2026-03-02', value: '4.32000000'},
+  ])
+})
+
 const read = (csv: string) => parseRates(feedParser.parse(SOFR), csv, 'America/New_York')
 
 const aRate = (units: bigint, rateDate = '2026-03-02') => expect.objectContaining({rateDate, units})
