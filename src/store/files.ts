@@ -208,24 +208,24 @@ export function beginFolder(final: string) {
     for (const path of [dir, aside]) rmSync(path, {recursive: true, force: true})
   }
   createFolder(dir)
-  return {
-    dir,
-    final,
-    /**
-     * Gives the folder its final name, which may belong only to an empty folder. With `isWhole`, an incomplete folder of that
-     * name is replaced, while a complete one stays: another process wrote it, and somebody may be reading it.
-     */
-    finish(isWhole?: () => boolean): void {
-      if (isWhole?.()) return
-      try {
-        if (existsSync(final)) isWhole ? renameSync(final, aside) : rmdirSync(final)
-        moveIntoPlace(dir, final)
-      } catch (error) {
-        if (!['ENOENT', 'ENOTEMPTY', 'EEXIST'].includes(codeOf(error)) || !isWhole?.()) throw error
-      }
-    },
-    [Symbol.dispose]: remove,
+  /**
+   * Gives the folder its final name, which may belong only to an empty folder. With `isWhole`, an incomplete folder of that name
+   * is replaced, while a complete one stays: another process wrote it, and somebody may be reading it.
+   */
+  function finish(isWhole?: () => boolean): void {
+    if (isWhole?.()) return
+    try {
+      rmSync(aside, {recursive: true, force: true})
+      if (existsSync(final)) isWhole ? renameSync(final, aside) : rmdirSync(final)
+      moveIntoPlace(dir, final)
+    } catch (error) {
+      // Another process may have given or taken that name meanwhile.
+      const isElse = !['ENOENT', 'ENOTEMPTY', 'EEXIST'].includes(codeOf(error))
+      if (isElse || !isWhole || !existsSync(dir)) throw error
+      finish(isWhole)
+    }
   }
+  return {dir, final, finish, [Symbol.dispose]: remove}
 }
 
 /** Removes a folder unless another process has. It is renamed first, so that a half-removed folder counts as unfinished. */

@@ -1,6 +1,15 @@
-import {mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync} from 'node:fs'
+import fs, {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import {syncBuiltinESMExports} from 'node:module'
 import {join} from 'node:path'
-import {afterEach, expect, test} from 'vitest'
+import {afterEach, expect, test, vi} from 'vitest'
 import {HOST} from '../../src/core/process.ts'
 import {dialectSchema} from '../../src/export/dialect.ts'
 import {type BatchRequest, writeBatch} from '../../src/export/table-files.ts'
@@ -157,20 +166,26 @@ function place(dir: string, text: string): void {
   writeFileSync(join(dir, 'a.csv'), text)
 }
 
-test('a batch that another process finishes at that very moment stays', () => {
+test.each([
+  ['stays if it is whole', 'theirs'],
+  ['is replaced if it is not', 'ours'],
+])('a folder that another process finishes at that very moment %s', (_, expected) => {
+  const sync = vi.spyOn(fs, 'fsyncSync')
+  syncBuiltinESMExports()
+  // Between our look at the final name and the move.
+  for (const text of ['torn', 'theirs']) sync.mockImplementationOnce(() => place(final, text))
   {
     using batch = beginFolder(final)
     place(batch.dir, 'ours')
-    place(final, 'torn')
-    let asked = 0
     batch.finish(() => {
-      // Between our check and the move, the other process sets the torn batch aside, too, and puts its own in place.
-      if (asked++ === 0) rmSync(batch.dir, {recursive: true})
-      else place(final, 'theirs')
-      return asked > 1
+      const found = existsSync(final) ? readFileSync(join(final, 'a.csv'), 'utf8') : 'none'
+      return expected === 'theirs' && found === 'theirs'
     })
   }
-  expect(readFileSync(join(final, 'a.csv'), 'utf8')).toBe('theirs')
+  sync.mockRestore()
+  syncBuiltinESMExports()
+  expect(readFileSync(join(final, 'a.csv'), 'utf8')).toBe(expected)
+  expect(readdirSync(join(folder.exports, 'own'))).toEqual(['batch'])
 })
 
 test('leftovers of dead exports are removed, work in progress of others is not', () => {

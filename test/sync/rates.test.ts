@@ -297,7 +297,8 @@ test('a reading that is stored after a later one does not supersede it', async (
   expect(await ingestNow()).toMatchObject(countRates(1, 0))
   answer.open()
   expect(await earlier).toMatchObject(countRates(1, 1))
-  const last = 'select rate_date, arg_max(value, seq) as value from rate group by rate_date order by rate_date'
+  const last =
+    'select rate_date, arg_max(value, seq) as value from rate group by rate_date order by rate_date'
   expect(await lab.queryHistory(last)).toEqual([
     {rate_date: '2026-02-27', value: '4.33000000'},
     {rate_date: '2026-03-02', value: '4.32000000'},
