@@ -295,9 +295,9 @@ export async function writeSettings(
 /** Made at first use. Under another key, one person would become two. @throws ConfigError `HASH_KEY_CHANGED`, `NOT_WRITABLE` */
 export async function requireHashKey(db: Database, folder: DataFolder): Promise<string> {
   const {hash_key: pinned} = await readSettings(db)
-  const own = isFile(folder.hashKey) ? readFileSync(folder.hashKey, 'utf8').trim() : undefined
+  const own = (isFile(folder.hashKey) && readFileSync(folder.hashKey, 'utf8').trim()) || undefined
   if (own === undefined && pinned === undefined && lstatSync(folder.hashKey, {throwIfNoEntry: false}))
-    throw newError('NOT_WRITABLE', `Key of hashed e-mail addresses '${folder.hashKey}': it is not a file.`, {
+    throw newError('NOT_WRITABLE', `Key of hashed e-mail addresses '${folder.hashKey}': it holds no key.`, {
       next: 'Move away what is in its place, then run again.',
     })
   const key = own ?? (pinned === undefined ? writeNewKey(folder.hashKey).toString('hex') : '')

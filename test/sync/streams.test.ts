@@ -249,9 +249,15 @@ test('a record that names another deal, or cannot be read, is quarantined sealed
 
 test('under another key nothing is synced, for it would make one person two', async () => {
   lab.service.store.insert(someDeals(2))
-  symlinkSync('nowhere', lab.folder.hashKey)
-  expect(await failureOf(lab.walk(DAY_1, BORROWERS))).toMatchObject({code: 'NOT_WRITABLE'})
-  rmSync(lab.folder.hashKey)
+  for (const put of [
+    mkdirSync,
+    (path: string) => symlinkSync('nowhere', path),
+    (path: string) => writeFileSync(path, '\n'),
+  ]) {
+    put(lab.folder.hashKey)
+    expect(await failureOf(lab.walk(DAY_1, BORROWERS))).toMatchObject({code: 'NOT_WRITABLE'})
+    rmSync(lab.folder.hashKey, {recursive: true})
+  }
   await lab.walk(DAY_1, BORROWERS)
   const key = readFileSync(lab.folder.hashKey)
   writeFileSync(lab.folder.hashKey, 'another-key-of-mine')
