@@ -274,12 +274,14 @@ export function writeNewKey(path: string): Buffer {
   return bytes
 }
 
-/** Sorted, without those being written; none if the folder does not exist. */
+/** Sorted, with links to files, without those being written; none if the folder does not exist. */
 export function listFilesBelow(dir: string): string[] {
   if (!existsSync(dir)) return []
   return readdirSync(dir, {recursive: true, withFileTypes: true})
-    .filter((entry) => entry.isFile())
-    .map((entry) => join(entry.parentPath, entry.name))
+    .flatMap((entry) => {
+      const path = join(entry.parentPath, entry.name)
+      return entry.isFile() || (entry.isSymbolicLink() && isFile(path)) ? path : []
+    })
     .filter((path) => !path.slice(dir.length).includes(`/${WRITING}`))
     .sort()
 }

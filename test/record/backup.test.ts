@@ -12,6 +12,7 @@ import {
   rmSync,
   type Stats,
   statSync,
+  symlinkSync,
   truncateSync,
   writeFileSync,
 } from 'node:fs'
@@ -82,7 +83,8 @@ test('a backup restores everything that cannot be rebuilt, and the next night co
   const {release_id} = await lab.sync(DAY_1, {config})
   await lab.run(['export', 'csv'])
   mkdirSync(lab.folder.queries)
-  writeFileSync(join(lab.folder.queries, 'mine.sql'), 'select 1\n')
+  writeFileSync(join(lab.folder.root, '../mine.sql'), 'select 1\n')
+  symlinkSync('../../mine.sql', join(lab.folder.queries, 'mine.sql'))
   expect(await save()).toMatchObject({
     outcome: 'backed_up',
     dir,
