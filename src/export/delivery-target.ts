@@ -15,14 +15,14 @@ const isBare = ({search, hash, username, password}: URL) => search + hash + user
 const bareUrl = z
   .url({protocol: /^https?$/, error: 'expected an http or https URL'})
   .refine((url) => !URL.canParse(url) || isBare(new URL(url)), 'expected no query, fragment or password')
-  .transform((url) => url.replace(/\/+$/, ''))
+  .transform((url) => new URL(url).href.replace(/\/+$/, ''))
 
 export type Target = z.output<typeof targetSchema>
 const targetSchema = z.discriminatedUnion('kind', [
   z.strictObject({kind: z.literal('folder'), path: text}),
   z.strictObject({
     kind: z.literal('sftp'),
-    host: text,
+    host: text.toLowerCase(),
     port: z.int().min(1).max(65_535).default(22),
     user: text,
     path: text.transform((path) => posix.normalize(path).replace(/(?<=.)\/$/, '')),

@@ -67,7 +67,8 @@ test('a place that is written in another way is the same one, which gets nothing
   const bucket = {kind: 's3', bucket: 'lake', region: 'auto', access_key_id: 'x', secret_key_file: 'x'}
   for (const [one, other] of [
     [lake, {...lake, url: `${lake.url}//`}],
-    [bank, {...bank, port: 22, path: '/out/.././in/'}],
+    [lake, {...lake, url: 'HTTPS://Lake.example:443/new/../in'}],
+    [bank, {...bank, port: 22, path: '/out/.././in/', host: 'SFTP.bank.example'}],
     [
       {...bucket, path: 'in/new'},
       {...bucket, path: '/in//new/'},
