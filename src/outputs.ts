@@ -14,7 +14,7 @@ import {
 } from './books/issue.ts'
 import {requireBuilt} from './build/build.ts'
 import type {Config} from './core/config.ts'
-import {explainError, isOfKind, LoantapeError, newError, sayKept} from './core/errors.ts'
+import {explainError, isOfKind, newError, sayKept} from './core/errors.ts'
 import type {World} from './core/types.ts'
 import {type BatchResult, findBatches, type NamedBatch, type PeriodMark} from './export/batch.ts'
 import {
@@ -73,9 +73,9 @@ export async function exportRelease(
 /** Throws the error, which says which batches it came too late for. */
 export function failAfter(batches: readonly BatchResult[], error: unknown): never {
   const written = batches.filter(({outcome}) => outcome === 'written')
-  if (!(error instanceof LoantapeError) || written.length === 0) throw error
+  if (written.length === 0) throw error
   const names = written.map(({profile, batch_id}) => `${profile}/${batch_id}`).join(', ')
-  throw sayKept(error, `Only these batches were written, and they count: ${names}.`)
+  throw sayKept(explainError(error), `Only these batches were written, and they count: ${names}.`)
 }
 
 /** Issues nothing. @throws what {@link exportRelease} throws */

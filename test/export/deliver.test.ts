@@ -204,9 +204,12 @@ test('what an export has issued when it ends early goes to its targets with the 
   await first.walkOn('2026-02-05', 120)
   let planned = 0
   const world = first.at('2026-02-06', (step) => {
-    if (step === 'journal planned' && ++planned === 2) throw new Error('killed')
+    if (step === 'journal planned' && ++planned === 2) throw new Error('ENOSPC: no space left on device')
   })
   const request = {profiles: ['xero'], period: '2026-02', deliver: () => ['share']}
-  expect(await failureOf(exportRelease(config, request, world))).toMatchObject({message: 'killed'})
+  expect(await failureOf(exportRelease(config, request, world))).toMatchObject({
+    code: 'DISK_FULL',
+    kept: expect.stringMatching(/^Only these batches were written, and they count: xero\/2026-01-\w+\.$/),
+  })
   expect(await send('2026-02', '2026-02-06')).toMatchObject(deliveredOf('2026-01-', '2026-01-', '2026-02-'))
 })
