@@ -10,7 +10,7 @@ import {
 } from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import type {Config} from '../core/config.ts'
-import {explainError, newError, tolerate} from '../core/errors.ts'
+import {isOfKind, newError, tolerate} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import {findCurrentRelease, openRelease, type Release} from '../store/release.ts'
@@ -91,7 +91,10 @@ export async function requireSameHistory(stateDb: StateDb, folder: DataFolder, w
 export const findRefusal = (stateDb: StateDb, folder: DataFolder, world: World): Promise<string | null> =>
   requireSameHistory(stateDb, folder, world).then(
     () => null,
-    (error: unknown) => explainError(error).message,
+    (error: unknown) => {
+      if (isOfKind(error, 'config')) return error.message
+      throw error
+    },
   )
 
 /** What a profile has not been issued of a month's journal: entries that are new, no longer hold or are dated later. */

@@ -9,6 +9,7 @@ import {listBatches, listIssuedLines} from '../../src/accounting/issued.ts'
 import {DEFAULT_MAPPING, initAccounting} from '../../src/accounting/mapping.ts'
 import {closePeriod, listPeriods, remapPeriods, reopenPeriod} from '../../src/books/close-period.ts'
 import {reissueBatch} from '../../src/books/issue.ts'
+import {findRefusal} from '../../src/books/standing.ts'
 import {buildRelease} from '../../src/build/build.ts'
 import {CATALOGUE} from '../../src/core/errors.ts'
 import type {RunStep} from '../../src/core/types.ts'
@@ -16,6 +17,7 @@ import {exportRelease, previewExport} from '../../src/outputs.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import {goOn} from '../../src/record/record-compare.ts'
 import {compareBooks, verifyAll} from '../../src/record/verify.ts'
+import {takeFileLock} from '../../src/store/files.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {type Books, openBooks, setAccounts} from '../support/books.ts'
 import {anyRow, readFiles, readManifest} from '../support/data.ts'
@@ -532,6 +534,14 @@ test('after an act was given up with its tape, a state database lost later is re
   expect(failure.message).toContain('state.sqlite: it lacks 1 act')
   await goOn(books.config, 'the state database, too', books.at('2026-01-21'))
   expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'written'}])
+})
+
+test('a stop while others hold the warehouse is not shown as a reason why nothing can be issued', async () => {
+  openClosed()
+  using _held = await takeFileLock(books.folder.warehouseLock, 'write', 0)
+  using stateDb = openStateDb(books.folder.stateDb)
+  const world = {...books.at('2026-02-03'), signal: AbortSignal.abort()}
+  expect(await failureOf(findRefusal(stateDb, books.folder, world))).toMatchObject({code: 'INTERRUPTED'})
 })
 
 /** Reads everything ever issued, and every file handed out. */
