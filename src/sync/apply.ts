@@ -49,7 +49,7 @@ function buildAppendSql(stream: Stream): string {
   return `
     insert into ${version} by name
     with placed as (
-      select ${idColumn}, row_number() over (order by ${idColumn}) as place
+      select ${idColumn}, kind, row_number() over (order by ${idColumn}, kind) as place
       from change
       where is_appended
     )
@@ -66,7 +66,7 @@ function buildAppendSql(stream: Stream): string {
       list_hash,
       ${columns.join(', ')}
     from change
-    join placed using (${idColumn})`
+    join placed using (${idColumn}, kind)`
 }
 
 /** Own pages that confirm a value without changing it append no version. */

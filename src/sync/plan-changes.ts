@@ -98,12 +98,13 @@ export type ChangePlan = Awaited<ReturnType<typeof planChanges>>
 
 /**
  * Compares the staged rows with the latest known states. Leaves the temporary table `change`, with a row for each record that
- * leaves a trace: its `kind` is `seen`, or `missing` or `vanished` if it is proved absent. Sets the totals of a walk's
- * certificate. Another spelling is appended, but counts as unchanged.
+ * leaves a trace: its `kind` is `seen`, or `missing` or `vanished` if it is proved absent; two rows for one replayed that has
+ * vanished since. Sets the totals of a walk's certificate. Another spelling is appended, but counts as unchanged.
  */
 export async function planChanges(db: Database, stream: Stream, batch: Batch) {
   await findAbsences(db, stream, batch)
   await db.run(`create or replace temp table change as ${buildChangeSql(stream, batch)}`)
+  if (batch.walkId === null && !stream.parent) await db.run(buildGoneSinceSql(stream))
   const {listed, distinct_records, amount_total, ...planned} = await db.one(
     planRow,
     buildPlanSql(stream, batch),
@@ -352,6 +353,45 @@ function buildAbsenceSql(stream: Stream, batch: Batch): string {
           )
         )
       )`
+}
+
+/**
+ * Records unknown before a replay that two later walks lacked have vanished with the second, as if they had been readable from
+ * the start. One that a single walk lacked stays: it would be missing, and count as well.
+ */
+function buildGoneSinceSql(stream: Stream): string {
+  const {idColumn} = stream
+  const name = quoteLiteral(stream.name)
+  const flags = optionalColumnsOf(stream).map((column) => `false as ${column.name}_present`)
+  return `
+    insert into temp.change by name
+    with met as (
+      select ${idColumn}, greatest(change.observed_at, max(q.observed_at)) as last_at
+      from temp.change
+      left join history.raw.quarantine q on q.record_id = ${idColumn} and q.stream = ${name}
+      where head_kind is null
+      group by ${idColumn}, change.observed_at
+    ),
+    gone as (
+      select ${idColumn}, list({'at': walk.started_at, 'on': walk.business_date} order by walk.started_at)[2] as second
+      from met
+      join history.raw.walk on walk.started_at > last_at
+      where walk.stream = ${name} and state = 'applied' and is_complete and unreadable_ids = 0 and filter = ''
+      group by ${idColumn}
+      having count(*) > 1
+    )
+    select change.* replace (
+      'vanished' as kind,
+      'list' as source,
+      'absent' as content,
+      gone.second['at'] as observed_at,
+      greatest(change.business_date, gone.second['on']) as business_date,
+      ${flags.join(', ')}
+    )
+    from temp.change
+    join gone using (${idColumn});
+    update temp.change set is_late = true
+    where kind = 'seen' and ${idColumn} in (select ${idColumn} from temp.change where kind = 'vanished')`
 }
 
 /** No row for looks and replays. */

@@ -7,7 +7,7 @@ import {dealStream} from '../../src/contract/deal.ts'
 import {replayQuarantine} from '../../src/pipeline.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, DAY_1, DAY_2, DAY_3, DAY_4, failureOf, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, DAY_1, DAY_2, DAY_3, DAY_4, day, failureOf, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
 import {changeRecords, dyingAt, useLab} from '../support/set-up.ts'
 
@@ -27,8 +27,8 @@ spoil(1)
 const spoilt = (await lab.walk(DAY_2, WITHOUT_DETAILS)).certificate.walk_id
 beforeEach(lab.remember())
 
-const giveUpTape = async () => {
-  rmSync(join(lab.folder.tapes, '2026/02', `${spoilt}.jsonl.zst`))
+const giveUpTape = async (walkId = spoilt) => {
+  rmSync(join(lab.folder.tapes, '2026/02', `${walkId}.jsonl.zst`))
   expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
 }
 
@@ -114,6 +114,32 @@ test.each([
   await lab.walk(DAY_4, WITHOUT_DETAILS)
   const amount = `select kind, loan_amount from deal_head where deal_id = 'deal_000001'`
   expect(await lab.queryHistory(amount)).toEqual([{kind: 'seen', loan_amount: '350000.00'}])
+})
+
+test('a deal that was never readable and is gone by now is replayed as one that vanished', async () => {
+  const deal = {...aDeal(0), id: 'deal_000000'}
+  lab.service.store.insert([deal])
+  changeRecords(lab, '/deals?', (page) => {
+    for (const one of page) if (one.id === deal.id) one.loan_amount = 'much'
+  })
+  await lab.walk(day(3, '23:40'), WITHOUT_DETAILS)
+  const {walk_id} = (await lab.walk(day(3, '23:50'), WITHOUT_DETAILS)).certificate
+  lab.service.store.remove(deal.id)
+  for (const night of [DAY_3, DAY_4]) await lab.walk(night, WITHOUT_DETAILS)
+  using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 360_000)
+  await replay(DAY_4)
+  const versions = `select kind, business_date from deal_version where deal_id = '${deal.id}' order by observed_at`
+  expect(await lab.queryHistory(versions)).toEqual([
+    {kind: 'seen', business_date: '2026-02-03'},
+    {kind: 'seen', business_date: '2026-02-03'},
+    {kind: 'vanished', business_date: '2026-02-05'},
+  ])
+  expect(await lab.query(`select deal_id from core.deal where deal_id = '${deal.id}'`)).toEqual([])
+  expect((await lab.walk(DAY_4, WITHOUT_DETAILS)).changes).toMatchObject({missing: 0, vanished: 0})
+  expect(await lab.run(['verify'])).toMatchObject({code: 0})
+  await giveUpTape(walk_id)
+  const equal = expect.stringContaining('"outcome":"equal"')
+  expect(await lab.run(['rebuild', '--json'])).toMatchObject({code: 0, stdout: equal})
 })
 
 test('a record that several walks could not read is one record', async () => {
