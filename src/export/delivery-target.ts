@@ -95,7 +95,7 @@ export function readTargets(
   const schema = z.record(z.string().regex(/^[\w-]+$/, 'expected letters, digits, - and _'), targetSchema)
   const targets = parseWritten(readWrittenText(path, refuse), refuse, schema)
   return (names ?? Object.keys(targets)).map((name) => {
-    const target = targets[name]
+    const target = Object.hasOwn(targets, name) ? targets[name] : undefined
     if (target) {
       for (const [field, named] of Object.entries(target))
         if (field.endsWith('_file') || (field === 'path' && target.kind === 'folder'))

@@ -61,6 +61,14 @@ test('targets that are wrong are refused by field, without their values', async 
   }
 })
 
+test('a name that is no target is refused, even if every object has something of that name', async () => {
+  using data = createFolder()
+  const targetsFile = join(data.folder.root, 'targets.json')
+  writeFileSync(targetsFile, JSON.stringify({lake}))
+  const failure = await failureOf((async () => readTargets({targetsFile}, ['constructor']))())
+  expect(failure).toMatchObject({code: 'UNKNOWN_NAME'})
+})
+
 test('a place that is written in another way is the same one, which gets nothing twice', () => {
   using data = createFolder()
   const targetsFile = join(data.folder.root, 'targets.json')
