@@ -535,7 +535,7 @@ test('a full disk is never called a missing right, and what stands in the way at
   expect(closed).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
   expect(closed.message).toContain("file 'a.csv' was not accepted: permission denied")
   server.isClosed = false
-  const mistyped = await failureOf(deliver(sftp(server, {path: '/in/'}), {secret: 'pass'}))
+  const mistyped = await failureOf(deliver(sftp(server, {path: '/in'}), {secret: 'pass'}))
   expect(mistyped).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
   expect(mistyped.message).toContain("'/in' does not exist there")
   expect(existsSync(join(root, 'target/in'))).toBe(false)
