@@ -102,12 +102,7 @@ interface Asked {
  * Leads every version to its record as the source sent it, oldest first.
  * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`, `RELEASE_NONE`; UnexpectedError `TAPE_DAMAGED`
  */
-export async function traceDeal(
-  config: Config,
-  dealId: string,
-  asked: Asked,
-  world: World,
-): Promise<Trace[]> {
+export async function traceDeal(config: Config, dealId: string, asked: Asked, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const versions = await readVersions(config, dealId, asked, world)
   const key = requireReadKey(config, folder)
@@ -148,12 +143,7 @@ function leavesOut(record: string | null, listed: unknown): boolean {
   return Object.keys(listed).some((name) => !Object.hasOwn(said, name))
 }
 
-async function readVersions(
-  {dataDir}: Config,
-  dealId: string,
-  {field, asOf}: Asked,
-  world: World,
-): Promise<Version[]> {
+async function readVersions({dataDir}: Config, dealId: string, {field, asOf}: Asked, world: World) {
   const names = dealStream.columns.map(({name}) => name)
   if (field !== undefined && !names.includes(field)) {
     throw newError('UNKNOWN_NAME', `Field '${field}' in --field: ${expectOneOf(field, names)}.`)

@@ -104,10 +104,7 @@ function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedB
 
 const FROM_TAPES = 'Run `loantape rebuild`, which says how the warehouse differs from the tapes.'
 
-export async function verifyWarehouse(
-  folder: DataFolder,
-  world: World,
-): Promise<{walks: number; faults: Fault[]}> {
+export async function verifyWarehouse(folder: DataFolder, world: World) {
   await using db = await openHistory(folder, world)
   const walks = await countRows(db, `history.raw.walk where state = 'applied'`)
   return {walks, faults: await examineHistory(db, basename(folder.warehouse))}

@@ -324,10 +324,7 @@ export async function openHistory(folder: DataFolder, world: Waiting): Promise<D
 }
 
 /** Changes nothing; `pending` names the migrations that the warehouse lacks. */
-export async function openHistoryAsItIs(
-  folder: DataFolder,
-  world: Waiting,
-): Promise<Database & {pending: string[]}> {
+export async function openHistoryAsItIs(folder: DataFolder, world: Waiting) {
   if (!hasWarehouse(folder))
     throw newError('RELEASE_NONE', `No history in '${folder.root}': no walk has been completed there yet.`)
   await using opening = new AsyncDisposableStack()
@@ -339,7 +336,7 @@ export async function openHistoryAsItIs(
     const opened = opening.move()
     return {...db, pending, [Symbol.asyncDispose]: () => opened.disposeAsync()}
   } catch (error) {
-    throw error instanceof LoantapeError ? error : describeOpenFailure(folder.warehouse, error)
+    throw describeOpenFailure(folder.warehouse, error)
   }
 }
 
