@@ -338,6 +338,8 @@ export async function previewJournal(config: Config, request: JournalRequest, wo
     await copyDatabase(issued.db, copy.stateDb)
   }
   using stateDb = openStateDb(copy.stateDb)
+  // A batch whose files are still to be written is issued already.
+  stateDb.run('update journal_batch set is_handed_over = 1')
   const perform: Perform = (decide) => {
     const act = decide()
     if (act) applyAct(stateDb, act)

@@ -146,6 +146,8 @@ test('an export whose files do not fit says that the batch is issued, and the ne
   }
   const request = {profiles: ['xero'], period: '2026-01'}
   const failure = await failureOf(exportRelease(books.config, request, books.at('2026-01-21', onStep)))
+  const {stdout} = await books.run('export xero --period 2026-01 --preview', '2026-01-21', {}, [])
+  expect(stdout).toContain('issued before, nothing new since')
   const [batch] = await books.export('xero', '2026-01', '2026-01-21')
   expect(batch).toMatchObject({outcome: 'written'})
   expect(failure).toMatchObject({
