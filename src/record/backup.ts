@@ -355,17 +355,16 @@ export async function restoreBackup(config: Config, from: string, trust: {isTrus
   if (!lock)
     throw newError('RUN_IN_PROGRESS', `Another restore, or a run, uses data folder '${folder.root}'.`)
   requireEmpty()
-  rmSync(staging, {recursive: true, force: true})
+  // What a killed restore left; its inner folder last, since without it commands open the data folder.
+  for (const name of [...KEPT_NAMES, RESTORING])
+    rmSync(join(folder.root, name), {recursive: true, force: true})
   for (const {path, sha256} of listed) {
     // The file may have been changed since it was checked.
     const copied = await copyVerified(join(examined.from, path), join(staging, path))
     if (copied !== sha256) throw createDamaged(examined.from, path)
   }
-  for (const name of KEPT_NAMES) {
-    // Removes what a restore that was killed at this point left.
-    rmSync(join(folder.root, name), {recursive: true, force: true})
+  for (const name of KEPT_NAMES)
     if (existsSync(join(staging, name))) renameSync(join(staging, name), join(folder.root, name))
-  }
   syncToDisk(folder.root)
   rmSync(staging, {recursive: true})
   return {...examined, outcome: 'restored' as const, last_batches: listLastBatches(folder)}

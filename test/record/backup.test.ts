@@ -283,6 +283,19 @@ test('a restore killed at any point leaves nothing a command opens, and the next
   expect((await lab.run(['verify'])).code).toBe(0)
 })
 
+test('a restore killed while it removes what a killed one left leaves nothing a command opens', async () => {
+  await save()
+  const [staging, tapes] = [join(lab.folder.root, RESTORING), lab.folder.tapes]
+  for (let nth = 1; nth <= 14; nth += 1) {
+    rmSync(lab.folder.root, {recursive: true, force: true})
+    mkdirSync(staging, {recursive: true})
+    cpSync(join(dir, 'tape'), tapes, {recursive: true})
+    expect(await isKilledAt(nth, ['restore', dir])).toBe(true)
+    expect(existsSync(tapes) && !existsSync(staging), `before change ${nth}`).toBe(false)
+  }
+  expect(existsSync(tapes)).toBe(false)
+})
+
 test('a restore is refused while another is under way', async () => {
   await save()
   rmSync(lab.folder.root, {recursive: true, force: true})
