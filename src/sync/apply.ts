@@ -63,7 +63,7 @@ function buildAppendSql(stream: Stream): string {
       business_date,
       $2 as recorded_at,
       row_hash,
-      list_hash,
+      own_list_hash as list_hash,
       ${columns.join(', ')}
     from change
     join placed using (${idColumn}, kind)`

@@ -218,6 +218,7 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
         i.source,
         i.is_listed,
         i.observed_at,
+        coalesce(i.list_hash, 0) as own_list_hash,
         coalesce(i.list_hash, h.list_hash, 0) as list_hash,
         ${[...carried, ...flags.map((flag) => `i.${flag}`)].join(',\n        ')},
         h.kind as head_kind,
@@ -273,6 +274,7 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
       * exclude (walk_id, detail_at, is_news),
       ${flags.map((flag) => `false as ${flag},`).join(' ')}
       'list' as source,
+      cast(0 as uhugeint) as own_list_hash,
       false as is_listed,
       detail_at as head_detail_at,
       false as is_late,
@@ -384,6 +386,7 @@ function buildGoneSinceSql(stream: Stream): string {
       'vanished' as kind,
       'list' as source,
       'absent' as content,
+      cast(0 as uhugeint) as own_list_hash,
       gone.second['at'] as observed_at,
       greatest(change.business_date, gone.second['on']) as business_date,
       ${flags.join(', ')}

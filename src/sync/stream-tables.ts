@@ -189,7 +189,7 @@ export function buildHeadSql(stream: Stream, condition = 'true'): string {
         walk_id,
         observed_at,
         business_date,
-        list_hash,
+        coalesce(last_value(nullif(list_hash, 0) ignore nulls) over so_far, cast(0 as uhugeint)) as list_hash,
         ${columns.join(', ')},
         max(observed_at) filter (where source in ('detail', 'webhook')) over so_far as detail_at,
         row_number() over (partition by ${idColumn} order by observed_at desc, seq desc) as recency

@@ -1,3 +1,5 @@
+import {rmSync} from 'node:fs'
+import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
 import {applyEvents} from '../../src/pipeline.ts'
@@ -60,6 +62,21 @@ test('what is read from before a day begins until after belongs to the day befor
   await applyEvents(lab.config, {...lab.createWorld(NOON), clock})
   const seen = `select cast(business_date as varchar) as day from deal_version where source = 'webhook'`
   expect(await lab.queryHistory(seen)).toEqual([{day: '2026-06-01'}])
+})
+
+test('a rebuild from where the tapes begin makes the same of an event after a walk that changed nothing', async () => {
+  const tell = async (cents: bigint, now: string) => {
+    change('deal_000002', {loan_amount_cents: cents})
+    receive('deal_000002')
+    await applyEvents(lab.config, lab.createWorld(now))
+  }
+  await tell(400_000_00n, NOON)
+  const {walk_id} = (await lab.walk(LATER)).certificate
+  await tell(360_000_00n, '2026-06-02T18:00:00Z')
+  rmSync(join(lab.folder.tapes, '2026/06', `${walk_id}.jsonl.zst`))
+  expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
+  const equal = expect.stringContaining('"outcome":"equal"')
+  expect(await lab.run(['rebuild', '--json'])).toMatchObject({code: 0, stdout: equal})
 })
 
 test('data read by a walk that died does not supersede a later event, even one that brought nothing new', async () => {
