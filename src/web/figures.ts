@@ -35,9 +35,14 @@ export const capitalised = (name: string) => name.replace(/^./u, (letter) => let
 export const pageOf = (query: URLSearchParams) =>
   Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '', 10) || 1))
 
-/** 61.4 is `61.4 %`: at most so many decimals, at least one. */
+/** 61.4 is `61.4 %`: at most so many decimals, at least one; what is rounded to zero has no sign. */
 export const percent = (value: number | null, decimals = 1): string =>
-  value === null ? '–' : `${value.toFixed(decimals).replace(/(\.\d)(\d*?)0+$/, '$1$2')} %`
+  value === null
+    ? '–'
+    : `${value
+        .toFixed(decimals)
+        .replace(/^-(?=[0.]+$)/, '')
+        .replace(/(\.\d)(\d*?)0+$/, '$1$2')} %`
 
 /** 0.614 is `61.4 %`. */
 export const ratio = (value: number | string | null): string =>

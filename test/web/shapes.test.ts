@@ -60,7 +60,7 @@ const own = lab.beside.use(
     'pages/quarters.md': block('bar', `select 'Quarter ' || range as q, 1 as n from range(16)`),
     'pages/numbers.md': `# Numbers\n\n${block(
       'facts',
-      `select 42151820.1680::decimal(18, 4) as units, -1234567.891::double as mean, 0.5::float as small, 1e300 as huge, 2026.5::double as term, 10.375::decimal(6, 3) as coupon_pct, 7.0 as "note rate_pct", 5.0625::double as yield_pct, 33.3333::double as roll_rate_pct, 12.3456 as corporate_pct, 66.6667::double as share_pct, 2026 as a_year`,
+      `select 42151820.1680::decimal(18, 4) as units, -1234567.891::double as mean, 0.5::float as small, 1e300 as huge, 2026.5::double as term, 10.375::decimal(6, 3) as coupon_pct, 7.0 as "note rate_pct", 5.0625::double as yield_pct, 33.3333::double as roll_rate_pct, 12.3456 as corporate_pct, 66.6667::double as share_pct, -0.01 as lost_share_pct, 2026 as a_year`,
     )}${block(
       'table',
       `select date_trunc('month', day) as month, day + interval 30 day as due, timestamp '2026-03-02 00:00:01' as at, timestamp '2026-03-02' as seen_at, 586.0::double / 37 as days, 0.00012345::double as part, avg_ltv from (select date '2026-03-15' as day, 0.5 as avg_ltv union all select null, 0.5) where day is not null or $show = 'null'`,
@@ -185,7 +185,7 @@ test('limits say how they stand, and a figure how it moved', async () => {
 
 test('decimals are grouped, and interest has up to three of them', async () => {
   expect(await side.readText('/pages/numbers')).toContain(
-    'units 42,151,820.1680 mean -1,234,567.891 small 0.5 huge 1e+300 term 2,026.5 coupon 10.375 % note rate 7.0 % yield 5.063 % roll rate 33.3 % corporate 12.3 % share 66.7 % a year 2026 Month Due At Seen at Days Part Avg LTV 2026-03-01 2026-04-14 2026-03-01 19:00:01 EST 2026-03-01 19:00:00 EST 15.838 0.000123 50.0 %',
+    'units 42,151,820.1680 mean -1,234,567.891 small 0.5 huge 1e+300 term 2,026.5 coupon 10.375 % note rate 7.0 % yield 5.063 % roll rate 33.3 % corporate 12.3 % share 66.7 % lost share 0.0 % a year 2026 Month Due At Seen at Days Part Avg LTV 2026-03-01 2026-04-14 2026-03-01 19:00:01 EST 2026-03-01 19:00:00 EST 15.838 0.000123 50.0 %',
   )
 })
 
