@@ -105,8 +105,9 @@ async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promi
   if (!existsSync(join(data, 'warehouse.duckdb')) || truth.hasUnread() || !stage.areTapesWhole) return
   stage.isOfTapes = false
   stage.isMended = true
-  // After everything that a run at that instant stored.
-  const later = new Date(Date.parse(at) + 60_000).toISOString()
+  // After everything that is stored, by a run at that instant or under a clock that was ahead.
+  const stored = truth.walks.map(({settledAt}) => settledAt)
+  const later = new Date(Math.max(Date.parse(at), ...stored) + 60_000).toISOString()
   await succeed(stage, ['quarantine', 'replay'], later, {isMended: true})
   if (truth.replay() === 0) return
   note('replayed')
