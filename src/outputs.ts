@@ -75,7 +75,7 @@ export function failAfter(batches: readonly BatchResult[], error: unknown): neve
   const written = batches.filter(({outcome}) => outcome === 'written')
   if (written.length === 0) throw error
   const names = written.map(({profile, batch_id}) => `${profile}/${batch_id}`).join(', ')
-  throw sayKept(explainError(error), `Only these batches were written, and they count: ${names}.`)
+  throw sayKept(explainError(error), `These batches were written, and they count: ${names}.`)
 }
 
 /** Issues nothing. @throws what {@link exportRelease} throws */

@@ -111,40 +111,35 @@ function buildDoubtSql({name, order}: CheckedModel, columns: readonly string[]):
 
 function parseCheck(file: string, text: string): Check {
   const {header, sql} = splitHeader(text)
-  const tags = header.flatMap((line, index) => (/^-- (severity|next|per): /.test(line) ? index : []))
-  const wordsFrom = (start: number) =>
-    wordsOf(
-      header.slice(
-        start,
-        tags.find((index) => index > start),
-      ),
-    )
-  const index = header.findIndex((line) => /^-- severity: (error|warn)$/.test(line))
-  const description = tags.includes(0) ? '' : wordsFrom(0)
+  const [description = '', ...tagged] = header
+    .join('\n')
+    .split(/^-- (severity|next|per): /m)
+    .map(wordsOf)
+  const tags = new Map(tagged.flatMap((tag, index) => (index % 2 === 0 ? [[tag, tagged[index + 1]]] : [])))
+  const severity = tags.get('severity')
   const refuse = (line: number, problem: string) =>
     createModelError('CHECK_SQL', {file, line}, `Check has no ${problem},`)
   if (description === '') throw refuse(1, 'description: expected `-- what it demands`')
-  if (index === -1)
+  if (severity !== 'error' && severity !== 'warn')
     throw refuse(header.length, 'severity: expected `-- severity: error` or `-- severity: warn`')
-  const next = header.findIndex((line) => line.startsWith('-- next: '))
+  const isPerDeal = tags.get('per') === DEAL_ID
   return {
     name: basename(file, '.sql'),
-    next: next === -1 ? undefined : wordsFrom(next).replace(/^next: /, ''),
-    severity: header[index]?.endsWith('warn') ? 'warn' : 'error',
+    next: tags.get('next'),
+    severity,
     description,
     file,
     line: 1,
     sql,
-    isPerDeal: header.includes(`-- per: ${DEAL_ID}`),
+    isPerDeal,
   }
 }
 
-function wordsOf(header: readonly string[]): string {
-  return header
-    .map((line) => line.replace(/^--\s*/, ''))
-    .join(' ')
+const wordsOf = (comment: string) =>
+  comment
+    .replaceAll(/^--\s*/gm, '')
+    .replaceAll(/\n+/g, ' ')
     .trim()
-}
 
 const SAMPLES = 5
 

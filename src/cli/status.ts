@@ -159,8 +159,8 @@ function renderStatus(status: Status): Text {
       `Running: ${running.command}, pid ${running.pid}, since ${running.started_at}, ${running.progress}.`,
     status.release && renderRelease(status.release),
     status.release && renderWarnings(status.release.checks),
-    status.checking?.release_id !== status.release?.release_id &&
-      status.checking &&
+    status.checking &&
+      status.checking.release_id !== status.release?.release_id &&
       renderChecking(status.checking),
     status.disagreements.map(({store, problem}) => `${store}: ${problem}`),
     status.given_up > 0 &&

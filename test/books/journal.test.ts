@@ -448,7 +448,7 @@ test('what a month was closed with is issued even if the present release cannot 
   const [issued] = Object.keys(books.readBatches('intacct', '2026-01'))
   expect([code, kept]).toEqual([
     'SEED_FILE',
-    `Only these batches were written, and they count: intacct/${issued}.`,
+    `These batches were written, and they count: intacct/${issued}.`,
   ])
   expect(books.sumBatches('intacct', '')).toEqual({1200: 10_000n, 1090: -10_000n})
 })
@@ -676,7 +676,7 @@ test('a program that becomes known in a closed period can be mapped once that is
   const failure = await failureOf(books.export('xero', '2026-01', '2026-02-05'))
   expect(failure).toMatchObject({code: 'ACCOUNTING_UNMAPPED'})
   const [issued] = Object.keys(books.readBatches('xero', '2026-01'))
-  expect(failure.kept).toBe(`Only these batches were written, and they count: xero/${issued}.`)
+  expect(failure.kept).toBe(`These batches were written, and they count: xero/${issued}.`)
   expect(failure.message).toContain('journal of 2026-01: programs "dscr".')
   expect(failure.message).toContain('loantape period reopen 2026-01 --why')
   expect(books.sumBatches('xero', '2026-01')).toEqual({1210: 10_000n, 1090: -10_000n})

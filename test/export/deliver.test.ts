@@ -209,7 +209,7 @@ test('what an export has issued when it ends early goes to its targets with the 
   const request = {profiles: ['xero'], period: '2026-02', deliver: () => ['share']}
   expect(await failureOf(exportRelease(config, request, world))).toMatchObject({
     code: 'DISK_FULL',
-    kept: expect.stringMatching(/^Only these batches were written, and they count: xero\/2026-01-\w+\.$/),
+    kept: expect.stringMatching(/^These batches were written, and they count: xero\/2026-01-\w+\.$/),
   })
   expect(await send('2026-02', '2026-02-06')).toMatchObject(deliveredOf('2026-01-', '2026-01-', '2026-02-'))
 })
