@@ -89,7 +89,7 @@ function markRepeated(value: unknown, paths: readonly Step[][]): void {
       const known: Step[][] = Reflect.get(holder, REPEATED) ?? []
       known.push(path.slice(depth))
       if (!Array.isArray(holder)) Reflect.set(holder, REPEATED, known)
-      holder = Reflect.get(holder, name)
+      holder = findValue(holder, [String(name)])
     }
   }
 }

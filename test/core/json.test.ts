@@ -93,6 +93,9 @@ test('reports each repeated name in an object, and no other', () => {
   )
   // A name with an escape is the same name.
   expect(listRepeated(parseJson('{"deals": [{"id": 1, "i\\u0064": 2}]}'))).toEqual([['deals', 0, 'id']])
+  // The value that counts lacks the name, but every object inherits it.
+  parseJson('{"a": {"__proto__": {"b": 1, "b": 2}}, "a": {}}')
+  expect(listRepeated({})).toEqual([])
   // A whole list in one answer, each record of which repeats a name.
   const many = `{"deals": [${Array(300_000).fill('{"a":0,"a":0}')}]}`
   expect(listRepeated(parseJson(many))).toHaveLength(300_000)
