@@ -34,8 +34,8 @@ export interface PageBody {
 const TOP_LEVEL = 'top level'
 
 /**
- * Reads a page of a list. The specification leaves open where `has_more` and `next_cursor` stand: at the top level, in an object
- * there, or in an object within `data`. The records are `data` or the only list in it.
+ * Reads a page of a list. The specification leaves open where `has_more` and `next_cursor` stand: each at the top level, in an
+ * object there, or in an object within `data`. The records are `data` or the only list in it.
  * @param pinned the envelope of an earlier page, which this one must have
  * @throws ContractError `SOURCE_ENVELOPE`, `SOURCE_ENVELOPE_CHANGED`, `SOURCE_CURSOR_MISSING`
  */
@@ -43,7 +43,8 @@ export function readPage(body: unknown, pinned: string | null = null): PageBody 
   if (!isObject(body)) throw createBroken(`expected an object, found ${kindOf(body)}`)
   const {path, records} = findRecords(body)
   requireOnce(body, path)
-  const places = listPlaces(body)
+  const all = listPlaces(body)
+  const places = all.filter(({fields}) => 'has_more' in fields)
   const hasMore = readHasMore(places)
   const told = path.map((name) => tellForeign(name, FIELD_NAME)).join('.')
   const [found = '', ...others] = places
@@ -54,7 +55,7 @@ export function readPage(body: unknown, pinned: string | null = null): PageBody 
       'SOURCE_ENVELOPE_CHANGED',
       `Envelope '${found}' in a page of the source: expected the pinned '${pinned}'.`,
     )
-  return {records, path, nextCursor: hasMore ? readCursor(places) : null, envelope: pinned ?? found}
+  return {records, path, nextCursor: hasMore ? readCursor(all) : null, envelope: pinned ?? found}
 }
 
 function findRecords({data}: WireRecord): Pick<PageBody, 'path' | 'records'> {
@@ -90,8 +91,7 @@ function listPlaces(body: WireRecord): Place[] {
         isObject(value) ? [{name: `${prefix}${tellForeign(name, FIELD_NAME)}`, fields: value}] : [],
       )
       .sort((one, other) => (one.name < other.name ? -1 : 1))
-  const all = [{name: TOP_LEVEL, fields: body}, ...within(body, ''), ...within(body.data, 'data.')]
-  return all.filter(({fields}) => 'has_more' in fields)
+  return [{name: TOP_LEVEL, fields: body}, ...within(body, ''), ...within(body.data, 'data.')]
 }
 
 function readHasMore([first, ...others]: Place[]): boolean {
@@ -105,8 +105,11 @@ function readHasMore([first, ...others]: Place[]): boolean {
   throw createBroken(`expected 'has_more' (${first.name}) to be a boolean, found ${kindOf(hasMore)}`)
 }
 
+/** Where none stands beside `has_more`, one of another place counts. */
 function readCursor(places: Place[]): string {
-  const given = places.map(({fields}) => fields.next_cursor)
+  const told = places.filter(({fields}) => 'next_cursor' in fields)
+  const beside = told.filter(({fields}) => 'has_more' in fields)
+  const given = (beside.length > 0 ? beside : told).map(({fields}) => fields.next_cursor)
   const [cursor, another] = new Set(given.filter((one) => typeof one === 'string' && one !== ''))
   if (another !== undefined) throw createBroken("expected one 'next_cursor', found several that differ")
   if (typeof cursor === 'string') return cursor

@@ -34,6 +34,15 @@ test('takes the cursor from its own place if has_more is in two places', () => {
     expect(readPage(body, envelope)).toMatchObject({envelope, nextCursor: 'c2'})
 })
 
+test('takes the cursor from another place than that of has_more, which names the envelope', () => {
+  const links = {data: RECORDS, has_more: true, links: {next_cursor: 'c2'}, meta: {next_cursor: null}}
+  expect(readPage(links)).toMatchObject({envelope: 'data | top level', nextCursor: 'c2'})
+  const within = {data: {deals: RECORDS, next_cursor: 'c2'}, meta: {has_more: true}}
+  expect(readPage(within)).toMatchObject({envelope: 'data.deals | meta', nextCursor: 'c2'})
+  const beside = {...links, ...MORE, links: {next_cursor: 'of something else'}}
+  expect(readPage(beside)).toMatchObject({nextCursor: 'c2'})
+})
+
 test.each([
   ['no object', RECORDS],
   ['no data', MORE],
