@@ -205,14 +205,22 @@ export function createOutbox(
   const {signal} = stopping
   const agent = new Agent({connect: {lookup: guard.lookup, timeout: 10_000}, pipelining: 1})
   const sending = new Map<string, Promise<void>>()
-  /** Until when endpoints that gave no answer rest, so that their backlog leaves time for others; monotonic ms. */
+  /** Until when an endpoint rests after a delivery without an outcome, so that its backlog leaves time for others; monotonic ms. */
   const restsUntil = new Map<string, number>()
   let lookedAt = Number.POSITIVE_INFINITY
 
   async function deliver(due: Due): Promise<void> {
-    const outcome = await send(due, {guard, agent, signal})
-    if (outcome.status === null) restsUntil.set(due.endpoint_id, performance.now() + LOOK_MS)
-    if (!signal.aborted) storeOutcome(due, outcome, database, {now: realClock.now(), retryDelaysMs})
+    let restMs = 0
+    try {
+      const outcome = await send(due, {guard, agent, signal})
+      if (outcome.status === null) restMs = LOOK_MS
+      if (!signal.aborted) storeOutcome(due, outcome, database, {now: realClock.now(), retryDelaysMs})
+    } catch (error) {
+      // An outcome that could not be stored is asked for again.
+      restMs = retryDelaysMs[0] ?? LOOK_MS
+      onError(error)
+    }
+    restsUntil.set(due.endpoint_id, performance.now() + restMs)
     sending.delete(due.id)
     wake()
   }
@@ -228,9 +236,8 @@ export function createOutbox(
         ])
       lookedAt = now
       for (const due of database.all(dueRow, SELECT_DUE, [now])) {
-        // A delivery whose outcome could not be stored stays here, so only the next service retries it.
         const waits = sending.has(due.id) || (restsUntil.get(due.endpoint_id) ?? 0) > performance.now()
-        if (!waits) sending.set(due.id, deliver(due).catch(onError))
+        if (!waits) sending.set(due.id, deliver(due))
       }
     } catch (error) {
       onError(error)

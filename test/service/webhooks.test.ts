@@ -5,6 +5,7 @@ import {
   type WebhookDelivery,
   type WebhookEndpoint,
 } from '../../src/contract/webhook.ts'
+import {createLog} from '../../src/core/log.ts'
 import type {RunningService} from '../../src/service/server.ts'
 import {pruneDeliveries} from '../../src/service/webhooks.ts'
 import {until} from '../support/until.ts'
@@ -179,6 +180,24 @@ test('after the clock was set back by a day, nothing waits for a day', async () 
   await call(service, 'DELETE', '/deals/deal_000002')
   const delivered = {status: 'delivered'}
   expect(await settled(endpoint, 2)).toMatchObject([delivered, delivered])
+})
+
+test('what was sent while its outcome could not be stored is sent again, and holds up nothing behind it', async () => {
+  await service.close()
+  let failures = 0
+  const log = createLog({level: 'error'}, {write: () => void failures++})
+  service = await startTestService({webhooks: {allowPrivate: true, retryDelaysMs: [1]}, log})
+  service.store.insert([aDeal(1)])
+  const endpoint = await register()
+  const full = `create trigger full before update on webhook_delivery
+    begin select raise(abort, 'disk is full'); end`
+  service.database.run(full)
+  for (let amount = 1; amount <= 5; amount++)
+    await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: amount})
+  await until(() => failures >= 4)
+  service.database.run('drop trigger full')
+  const delivered = {status: 'delivered', attempts: 1}
+  expect(await settled(endpoint, 5)).toMatchObject(Array(5).fill(delivered))
 })
 
 test('the secret is shown on creation and never again', async () => {
