@@ -26,8 +26,10 @@ export const commands = {
     if (service.store.count() === 0) {
       const today = businessDateOf(world.clock.now(), config)
       const {deals, seed, links = deals <= LINKED_DEALS} = options
-      seedPortfolio(service.store, {deals, seed, today})
-      if (links) linkPortfolio(service, {seed, since: 0, until: Date.parse(today)})
+      service.store.transaction(() => {
+        seedPortfolio(service.store, {deals, seed, today})
+        if (links) linkPortfolio(service, {seed, since: 0, until: Date.parse(today)})
+      })
     }
     cli.printResult(
       options,

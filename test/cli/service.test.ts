@@ -7,8 +7,15 @@ import {expectRefused, readJson} from './outcome.ts'
 
 const lab = await useLab()
 
-test('the local service prints its address, accepts only its key, and ends on SIGTERM', async () => {
-  using service = lab.start(['service', '--deals', '5', '--json'])
+test('the local service is filled whole or not at all, prints its address, accepts only its key, and ends on SIGTERM', async () => {
+  const db = join(lab.folder.root, '..', 'filled.db')
+  await lab.run(['service', 'keys', 'create', 'CRM', '--db', db])
+  using kept = new DatabaseSync(db)
+  kept.exec("create trigger full before insert on borrower begin select raise(abort, 'disk is full'); end")
+  const filled = ['service', '--deals', '5', '--db', db, '--json']
+  await expectRefused(lab.run(filled), 'DISK_FULL', [], 1)
+  kept.exec('drop trigger full')
+  using service = lab.start(filled)
   const {url, api_key, ...rest} = await untilPrinted(service)
   expect(rest).toEqual({})
   expect(api_key).toMatch(/^sk_test_/)
