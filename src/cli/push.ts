@@ -3,6 +3,7 @@ import {dirname} from 'node:path'
 import {parse} from 'csv-parse/sync'
 import {stringify} from 'csv-stringify/sync'
 import pLimit from 'p-limit'
+import {fetch} from 'undici'
 import {z} from 'zod'
 import {ApiError, createDealClient, type DealClient} from '../client/client.ts'
 import {type NewDeal, newDealSchema} from '../contract/deal.ts'
@@ -14,7 +15,9 @@ import {requireSource} from '../core/config.ts'
 import {codeOf, exitCodeOf, findMachineFault, isOfKind, messageOf, newError} from '../core/errors.ts'
 import {describeIssues, type Refuse} from '../core/json.ts'
 import {groupThousands, parseCents, quantity} from '../core/money.ts'
+import {openAgent} from '../core/outgoing.ts'
 import {tellForeign} from '../core/text.ts'
+import {readCertificate} from '../source/client.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {isFile, readWrittenText, shareWithFolder, syncToDisk} from '../store/files.ts'
 import {readDescription, readPin} from '../sync/at-source.ts'
@@ -31,6 +34,9 @@ export const commands = {
     ({invalid, refused, unclear}) => (invalid + refused + unclear > 0 ? exitCodeOf('check') : 0),
   ),
 }
+
+/** Node's own takes no dispatcher of another version of undici. */
+const send = fetch as unknown as (url: string, asked: object) => Promise<Response>
 
 /** Returns the number of rows, also by outcome, which `push deals --json` prints. */
 async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, file: string) {
@@ -51,11 +57,13 @@ async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, f
   const {baseUrl, baseUrlQuery = '', apiKey, retries, requestTimeoutSeconds} = source
   const {signal, realClock, random} = call.world
   const service = {baseUrl, apiKey, retries, clock: realClock, random}
+  const timeoutMs = requestTimeoutSeconds * 1000
+  await using dispatcher = openAgent(baseUrl, {timeoutMs, certificate: readCertificate(source)})
   const client = createDealClient({
     ...service,
-    timeoutMs: requestTimeoutSeconds * 1000,
+    timeoutMs,
     // What is pushed goes to addresses without a query of their own.
-    fetch: (url, asked) => fetch(url + baseUrlQuery, asked),
+    fetch: (url, asked) => send(url + baseUrlQuery, {...asked, dispatcher}),
   })
   const counts = await pushDeals(rows, {...service, client, resultFile: result_file, signal})
   return {rows: rows.length, ...counts, result_file}

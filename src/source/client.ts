@@ -170,7 +170,7 @@ export function createClient(config: ClientConfig, world: World) {
   })
 }
 
-function readCertificate({clientCertFile: file}: ClientConfig): {cert?: string; key?: string} {
+export function readCertificate({clientCertFile: file}: Pick<SourceConfig, 'clientCertFile'>) {
   if (file === undefined) return {}
   try {
     const pem = readFileSync(file, 'utf8')

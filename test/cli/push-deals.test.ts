@@ -1,12 +1,12 @@
 import {appendFileSync, existsSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {parse} from 'csv-parse/sync'
-import {beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, onTestFinished, test, vi} from 'vitest'
 import {parseDealRows, pushDeals} from '../../src/cli/push.ts'
 import {createDealClient} from '../../src/client/index.ts'
 import {realClock} from '../../src/core/clock.ts'
 import {API_KEY, startTestService} from '../service/client.ts'
-import {sendJson, startTestServer} from '../source/test-server.ts'
+import {sendJson, startProxy, startTestServer} from '../source/test-server.ts'
 import {runCommand} from '../support/command.ts'
 import {useFolder, useShared} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
@@ -240,10 +240,14 @@ test('a refused key, a failing service and a stop end the push, and the next one
   expect(service.store.count()).toBe(2)
 })
 
-test('the command reports the outcome, in its exit code, too', async () => {
+test('the command reports the outcome, in its exit code, too, and goes through the proxy of the environment', async () => {
   const file = join(folder, 'deals.csv')
   writeFileSync(file, `\uFEFF${CSV}crm-3,1 Main St,x,,\n`)
-  const env = {LOANTAPE_BASE_URL: service.url, LOANTAPE_API_KEY: API_KEY}
+  using proxy = await startProxy(service.url)
+  onTestFinished(() => void vi.unstubAllEnvs())
+  vi.stubEnv('HTTP_PROXY', proxy.url)
+  vi.stubEnv('NO_PROXY', '')
+  const env = {LOANTAPE_BASE_URL: 'http://deals.company.test/v1', LOANTAPE_API_KEY: API_KEY}
   const dry = await runCommand(['push', 'deals', file, '--dry-run'], {})
   expect(dry.stdout).toBe('3 rows checked, 1 invalid. Nothing was sent or written.\n')
   expect([dry.code, dry.stderr]).toEqual([3, expect.stringMatching(/^line 4: loan_amount: expected/)])
