@@ -3,17 +3,22 @@ import {readJobs} from '../../src/schedule/job.ts'
 import {recordSlot} from '../../src/schedule/job-runs.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal} from '../support/lab.ts'
-import {linkBorrower, useLab} from '../support/set-up.ts'
+import {changeRecords, linkBorrower, useLab} from '../support/set-up.ts'
 import {OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
 const STREET = `12% O'Neill_Way "\u05d0\u202e" <i>`
 
 const lab = await useLab({tables: `${PAGE_TABLES} +core.borrower`})
-const many = Array.from({length: 12}, (_, index) =>
+const many = Array.from({length: 101}, (_, index) =>
   aDeal(index + 10, {property_address: `${index} Harbor Rd`}),
 )
 lab.service.store.insert([aDeal(1), aDeal(2, {property_address: STREET}), ...many])
 linkBorrower(lab, 'deal_000002', 'one@example.com')
+for (const {id} of many) linkBorrower(lab, id, 'many@example.com')
+// One borrower of many deals.
+changeRecords(lab, /borrowers/, (listed) => {
+  for (const one of listed) if (one.id !== 'bor_000001') one.id = 'bor_0'
+})
 await lab.sync('2026-03-02T23:30:00-05:00', {config: {streams: 'deals,borrowers'}})
 const {path: sqlDir} = lab.beside.use(writeSqlFolder({'pages/late_loans.md': '# Late & overdue\n'}))
 const tokens = {webToken: OPERATOR, webViewerToken: VIEWER, sqlDir}
@@ -51,12 +56,12 @@ test('each kind of thing is found by what it is called, ten of a kind, and the o
     ...many.slice(0, 10).map(({id}) => `/deals/${id}?as_of=2026-03-02`),
     '/deals?as_of=2026-03-02&part=open&q=harbor',
   ])
-  expect(await side.readText('/find?q=harbor')).toMatch(/All 12 deals \$[\d,.]+ – – /)
-  expect(await side.readText('/deals?q=harbor')).toMatch(/Deals with harbor .* 12 deals, /)
-  const [borrower] = await lab.query('select borrower_id, person from core.borrower')
-  expect(await find(String(borrower?.borrower_id))).toEqual({
-    Borrowers: [`/deals?person=${borrower?.person}`],
-  })
+  expect(await side.readText('/find?q=harbor')).toMatch(/All 101 deals \$[\d,.]+ – – /)
+  expect(await side.readText('/deals?q=harbor')).toMatch(/Deals with harbor .* 101 deals, /)
+  const borrowers = await lab.query('select distinct borrower_id, person from core.borrower order by all')
+  const addresses = borrowers.map(({person}) => `/deals?person=${person}`)
+  expect(await find('bor_0')).toEqual({Borrowers: addresses})
+  expect(await find('bor_000001')).toEqual({Borrowers: addresses.slice(1)})
   expect(await find('overdue')).toEqual({Pages: ['/pages/late_loans']})
   expect(await find('late_loan')).toEqual({Pages: ['/pages/late_loans']})
   expect((await find('open_wa_ltv')).Tables).toContain('/tables/mart.portfolio_summary')
@@ -84,8 +89,7 @@ test('a viewer of some tables finds what is in them and on them, and nothing tha
     for (const address of Object.values(all).flat())
       expect((await some.get(address, VIEWER)).status, address).toBe(200)
   }
-  const [borrower] = await lab.query('select borrower_id from core.borrower')
-  expect(await found(String(borrower?.borrower_id))).toEqual({Borrowers: []})
+  expect(await found('bor_000001')).toEqual({Borrowers: []})
   expect(await find('deal_00000', {at: some, token: OPERATOR})).toHaveProperty('Deals')
 })
 
