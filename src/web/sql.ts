@@ -254,16 +254,20 @@ export function addSaved(
     server.post(path, async (request, reply) => {
       const form = formOf(request)
       const fileOf = (name: string) => join(folder.queries, `${name}${ending}`)
-      const note = (deed: 'save' | 'remove', name: string, text: string) => {
-        const action = {who: request.caller.who, command: `${deed} ${what} ${name}`, words: show(text.trim())}
-        noteDone(stateDb, action, realClock.now())
-      }
+      // Recorded only if it is done.
+      const act = (deed: 'save' | 'remove', name: string, text: string, work: () => void) =>
+        stateDb.transaction(() => {
+          const {who} = request.caller
+          const action = {who, command: `${deed} ${what} ${name}`, words: show(text.trim())}
+          noteDone(stateDb, action, realClock.now())
+          work()
+        })
       const removed = form.get('remove')
       if (removed !== null) {
         if (!listNamed(folder.queries, ending).includes(removed))
           return await refuse(reply, 404, `Not removed: there is no ${what} '${removed}'.`)
-        note('remove', removed, readWritten(fileOf(removed)).toString())
-        rmSync(fileOf(removed))
+        const file = fileOf(removed)
+        act('remove', removed, readWritten(file).toString(), () => rmSync(file))
         return await reply.redirect(findPage(form, parseFilter(form)), 303)
       }
       const given = read(form, parseFilter(form))
@@ -272,9 +276,10 @@ export function addSaved(
       const file = fileOf(given.name)
       if (existsSync(file))
         return await notSaved(409, `there is a ${what} '${given.name}' already; take another name`)
-      note('save', given.name, given.text)
-      mkdirSync(folder.queries, {recursive: true})
-      writeFileAtomically(file, `${given.text}\n`)
+      act('save', given.name, given.text, () => {
+        mkdirSync(folder.queries, {recursive: true})
+        writeFileAtomically(file, `${given.text}\n`)
+      })
       return await reply.redirect(given.address, 303)
     })
 }
