@@ -87,9 +87,11 @@ async function showPages(view: ReturnType<typeof openReport>, isMail = false) {
     const shown = await (compared ?? viewPage(one, readers, {isAmongOwn: !isAll}))
     if (shown) pages.push(shown)
   }
+  const isEmpty = pages.length === 0
   return {
+    isEmpty,
     title: isAll ? 'Portfolio report' : (pages[0]?.title ?? name),
-    content: html`${pages.map(({title, body}) => html`${isAll && html`<h2 class="part">${title}</h2>`}${linkless(body)}`)}`,
+    content: html`${isEmpty && html`<p class="empty">There is nothing to show.</p>`}${pages.map(({title, body}) => html`${isAll && html`<h2 class="part">${title}</h2>`}${linkless(body)}`)}`,
     problems: pages.flatMap(({problems = []}) => problems),
     rows: Object.assign({}, ...pages.map(({rows}) => rows)) as Readonly<Record<string, number>>,
   }
@@ -162,7 +164,8 @@ export async function renderDigest(
 ): Promise<Message | undefined> {
   const {page, when, to} = step
   using view = openReport(release, config, page, to !== undefined)
-  const {title, content, problems, rows} = await showPages(view, true)
+  const {isEmpty, title, content, problems, rows} = await showPages(view, true)
+  if (isEmpty) return undefined
   if (problems.length > 0) throw newError('QUERY_FAILED', problems.join('\n'))
   if (when !== undefined && !Object.hasOwn(rows, when)) {
     const expected = expectOneOf(when, Object.keys(rows), 'none of its blocks has a `name`')

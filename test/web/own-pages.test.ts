@@ -84,6 +84,8 @@ select '1200.10' as deal_id, '4100.20' as account_code, '12.50' as loan_program,
     'pages/twice.md': `${block('deals', `select 'deal_' || range % 2 as deal_id, 1.50 as amount from range(3)`)}${block('deals heading="Hidden" empty=""', `select 'a' as deal_id, 1.50 as amount where false`).replace('sql', 'SQL')}${block('records', "select 'one' as name, [{deal_id: 'deal_000001', amount: 1}] as deals_rows")}`,
     'pages/asked.md': `${block('table', `select $größe as g, $show as a, '$show' as b, /* $show */ $none as c, $t$$show$t$ as d, e'\\'$show' as e, 1 as f$show -- $show`)}${block('table', 'select ? as given')}${block('table', "select 1 as x, 'no' as is_total")}${block('table', "select [{'text': 'a', 'href': '/'}, {'text': 'b', 'href': null}] as lines, [1] as list")}${block('table', 'select [1] as only_list')}${block('table', `select 1 as x -- ${'"'.repeat(4000)}`)}`,
     'pages/state/runs.md': '## Ours\n',
+    'pages/untitled.md':
+      block('title', "select 'x' where false") + block('text name=said', "select 'x' as words"),
     'pages/called.md': `${FENCE}sh\n# no title\n${FENCE}\n\nCalled so\n=========\n`,
     'pages/held.md': `# Held\n\n${block('text name=said', "select 'said by ' || coalesce($show, $constructor, 'nobody') as words")}`,
     'pages/holding.md': `# Holding\n\n${['parts/figures', 'held', 'holding', 'nowhere', 'parts/findings'].map((name) => `${FENCE}page ${name}\n${FENCE}\n`).join('\n')}`,
@@ -197,6 +199,13 @@ test('a file has its list in one piece, and no link but those within it and to o
   expect(digest?.words.match(/deal_\d+/g)).toHaveLength(50)
   expect(digest?.words).toContain('The first 50 of 1,200; the attachment has more.')
   expect(await read('/pages/listed')).toContain('page 1 of 24')
+})
+
+test('of a page that has nothing to show a file says so, and no digest is sent', async () => {
+  const [release, given] = [requireRelease(lab.folder), {...lab.config, sqlDir: own.path}]
+  expect((await renderReport(release, given, 'untitled')).text).toContain('There is nothing to show.')
+  for (const more of [{}, {when: 'said'}])
+    expect(await renderDigest(release, given, {do: 'digest', page: 'untitled', ...more})).toBeUndefined()
 })
 
 test('the text of a digest has a line for each sentence, fact, heading and entry', async () => {
