@@ -30,5 +30,9 @@ select value ->> 'source' as source, value ->> 'running' is not null as value
 from json_each($sources);
 
 -- alarm: 1 for each alarm that is raised.
-select one.value ->> 'source' as source, raised.value ->> 'name' as name, raised.value ->> 'state' as state, 1 as value
+select
+  one.value ->> 'source' as source,
+  raised.value ->> 'name' as name,
+  substr(raised.value ->> 'state', 1, instr(raised.value ->> 'state' || ':', ':') - 1) as state,
+  1 as value
 from json_each($sources) as one, json_each(one.value, '$.alarms') as raised;

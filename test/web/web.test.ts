@@ -10,7 +10,7 @@ import {
   settleEvents,
   settleWalkCoverage,
 } from '../../src/sync/webhook-events.ts'
-import {startFleetWeb} from '../../src/web/fleet.ts'
+import {readRow, type SourceRow, startFleetWeb} from '../../src/web/fleet.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {createLab, failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
@@ -231,10 +231,19 @@ test('metrics tell a viewer of the tables that are readable, and a fleet shows i
   expect(text).not.toContain('table="core.deal"')
   expect((await read('/metrics', OPERATOR)).text).toContain('loantape_release_rows{table="core.deal"} 3')
   const limited = {...lab.config, ...tokens, viewerTables: 'mart.*', webPort: 0}
-  await using fleet = await startFleetWeb(limited, () => [], lab.createWorld())
+  const alarm = {
+    name: 'limits',
+    state: '1 exceeded: "Texas"',
+    title: 'A limit',
+    words: '',
+    since: '2026-06-01',
+  }
+  const row = {...readRow('acme', () => expect.fail()), alarms: [alarm]} as SourceRow
+  await using fleet = await startFleetWeb(limited, () => [row], lab.createWorld())
   for (const path of ['/', '/metrics']) {
     const answer = await fetch(fleet.url + path, {headers: {authorization: `Bearer ${VIEWER}`}})
     expect([answer.status, answer.url]).toEqual([200, fleet.url + path])
+    expect(await answer.text()).not.toContain('Texas')
   }
 })
 
