@@ -18,7 +18,7 @@ from
   json_each(last.summary) as part
 where part.key in ('duration_ms', 'waited_ms');
 
--- last_changes: Deals the last sync changed, by kind.
+-- last_changes: Deals of the last sync, by how they had changed.
 select change.key as kind, change.value
 from
   (select summary from run where command = 'sync' and exit_code = 0 order by rowid desc limit 1) as last,

@@ -27,42 +27,32 @@ export function createRegistry(
   // The library exports gauges named `…_total`, a counter's name; the same numbers by type stand beside them.
   for (const {name, type} of registry.getMetricsAsArray())
     if (name.endsWith('_total') && String(type) !== 'counter') registry.removeSingleMetric(name)
-  const registers = [registry]
   const answers = new Counter({
     name: 'loantape_web_answers_total',
     help: 'Answers of the web side by HTTP status.',
     labelNames: ['status'],
-    registers,
+    registers: [registry],
   })
-  const text = readFileSync(join(SHIPPED, `${file}.sql`), 'utf8')
-  const metrics = [...text.matchAll(METRIC)].map(([, name = '', help = '', sql = '']) => {
-    const labelNames = stateDb.db
-      .prepare(sql)
-      .columns()
-      .flatMap(({name}) => (name === 'value' ? [] : [name]))
-    const options = {name: `loantape_${name}`, help, labelNames, registers}
-    return {
-      sql,
-      labelNames,
-      metric: name.endsWith('_total') ? new Counter(options) : new Gauge(options),
-    }
-  })
+  const metrics = [...readFileSync(join(SHIPPED, `${file}.sql`), 'utf8').matchAll(METRIC)]
   return {
     registry,
     answers,
     render(mayRead: MayRead) {
       const given = textsOf(read(mayRead))
-      for (const {sql, labelNames, metric} of metrics) {
-        // After `reset`, one without labels would report 0.
-        if (labelNames.length === 0) metric.remove()
-        else metric.reset()
+      const ofFile = new Registry()
+      for (const [, name = '', help = '', sql = ''] of metrics) {
         // Prepared anew: the database may have been reopened.
         const statement = stateDb.db.prepare(sql)
         statement.setAllowUnknownNamedParameters(true)
+        const labelNames = statement.columns().flatMap(({name}) => (name === 'value' ? [] : [name]))
+        const Metric = name.endsWith('_total') ? Counter : Gauge
+        const metric = new Metric({name: `loantape_${name}`, help, labelNames, registers: [ofFile]})
+        // Without labels, it begins with the value 0.
+        if (labelNames.length === 0) metric.remove()
         for (const {value, ...labels} of statement.all(given))
           if (value !== null) metric.inc(labels as Record<string, string>, Number(value))
       }
-      return registry.metrics()
+      return Registry.merge([registry, ofFile]).metrics()
     },
   }
 }
