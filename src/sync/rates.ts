@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {businessDateOf, formatInstant} from '../core/clock.ts'
+import {businessDateOf, createSteadyClock, formatInstant} from '../core/clock.ts'
 import {type Config, requireSource} from '../core/config.ts'
 import {codeOf, LoantapeError, newError} from '../core/errors.ts'
 import {parseWritten} from '../core/json.ts'
@@ -35,9 +35,10 @@ const PROBLEMS_SHOWN = 5
 
 /**
  * Reads every feed and appends what is new. A feed that fails is reported and does not affect the others.
- * @throws ConfigError `RATES_FILE`; LockedError `RUN_IN_PROGRESS`
+ * @throws ConfigError `RATES_FILE`; LockedError `RUN_IN_PROGRESS`; DeferredError `CLOCK_STEPPED`
  */
-export async function ingestRates(config: Config, world: World) {
+export async function ingestRates(config: Config, outside: World) {
+  const world = {...outside, clock: createSteadyClock(outside.clock, 0)}
   const feeds = readRateFeeds(config)
   const readings: Awaited<ReturnType<typeof readFeed>>[] = []
   const folder = dataFolderAt(config.dataDir)
@@ -79,7 +80,7 @@ async function readFeed(feed: RateFeed, config: Config, world: World) {
   const {csv, ...parser} = feed
   const {timeZone} = config
   const now = world.clock.now()
-  const startedAt = formatInstant(BigInt(Math.floor(now)) * 1000n)
+  const startedAt = formatInstant(BigInt(now) * 1000n)
   const said = {kind: 'rates', feed: parser, businessDate: businessDateOf(now, config), startedAt, timeZone}
   const report = {
     feed: feed.name,
@@ -161,7 +162,7 @@ function readCsvFile(feed: RateFeed, file: string, {clock, realClock}: World): R
       query: {},
       status: 200,
       headers: {},
-      requestedAt: BigInt(Math.floor(clock.now())) * 1000n,
+      requestedAt: BigInt(clock.now()) * 1000n,
       receivedAt: realClock.now(),
       body: readWritten(file),
     }

@@ -81,10 +81,14 @@ test('new and changed rates are appended once and released by the next build; a 
   expect(past).toMatchObject({outcome: 'unchanged', release_id: first.release_id})
 })
 
-test('rates read under a clock that was ahead stop the next run, whatever it stores, and go by their day', async () => {
+test('rates read while the clock steps back are not stored; those of a clock that stays ahead stop the next run, and go by their day', async () => {
   lab.service.store.insert(someDeals(2))
   await lab.walk('2026-03-02T20:30:00-05:00')
   writeCsv('2026-03-02,4.31')
+  const ahead = ['2027-03-02T23:00:00-05:00']
+  const clock = {now: () => Date.parse(ahead.pop() ?? EVENING)}
+  const stepped = ingestRates(withFeeds(csvFeed()), {...lab.createWorld(), clock})
+  expect(await failureOf(stepped)).toMatchObject({code: 'CLOCK_STEPPED', exitCode: 6})
   await ingest('2027-03-02T23:00:00-05:00', csvFeed())
   const stopped = {
     code: 'CLOCK_BACKWARDS',
