@@ -426,6 +426,20 @@ test('own pages and lists of deals are all read anew once source.json reads them
   })
 })
 
+test('own pages read under another source.json while the clock was ahead are read anew once, not each night until then', async () => {
+  await using lab = await openForeign('plaza', plaza)
+  await lab.walk(DAY_1)
+  describe(lab, 'plaza', lab.foreign.origin, (text) => text.replace('"Draft": "draft"', '"Draft": "new"'))
+  const {walk_id} = (await lab.walk('2027-02-02T23:30:00-05:00', {accept: ['change']})).certificate
+  const without = ['rebuild', '--apply', '--without', walk_id, '--why', 'the clock was ahead']
+  expect(await lab.run(without)).toMatchObject({code: 0})
+  for (const [night, fetched] of [
+    [DAY_2, 25],
+    [DAY_3, 1],
+  ] as const)
+    expect(await lab.walk(night, {accept: ['change']})).toMatchObject({certificate: {details: {fetched}}})
+})
+
 test('an answer that repeats the key is not kept as it came', async () => {
   const echo: Dialect = {
     ...plaza,
