@@ -95,7 +95,7 @@ where place = 1;
 
 -- webhook_missed_changes: Changes the last walk found that no webhook had told of.
 select missed as value
-from (select missed from webhook_coverage order by settled_at desc, rowid desc limit 1)
+from (select missed from webhook_coverage order by rowid desc limit 1)
 where $takes_webhooks;
 
 -- queued_runs: Runs that wait for their turn.

@@ -34,7 +34,7 @@ export function findLastCoverage(stateDb: StateDb) {
       missed: z.number(),
     }),
     `select walk_id, settled_at, changes, missed
-     from (select * from webhook_coverage order by settled_at desc, rowid desc limit 1)
+     from (select * from webhook_coverage order by rowid desc limit 1)
      where missed is not null`,
   )
 }

@@ -135,3 +135,15 @@ test('the first walk under webhooks, and one after a walk without them, only sta
   await walk()
   expect(lastCoverage()).toMatchObject({changes: 1, missed: 1})
 })
+
+test('a walk under a clock that was ahead is no longer the last one once it is taken back', async () => {
+  const world = lab.createWorld()
+  const realClock = {...world.realClock, now: () => world.realClock.now() + 365 * 86_400_000}
+  const {certificate} = await lab.walk('2027-06-02T17:00:00Z', {config, world: {realClock}})
+  expect(lastCoverage()).toMatchObject({walk_id: certificate.walk_id})
+  const without = ['rebuild', '--apply', '--without', certificate.walk_id, '--why', 'the clock was ahead']
+  expect(await lab.run(without)).toMatchObject({code: 0})
+  fund('deal_000001')
+  const {walk_id} = (await walk()).certificate
+  expect(lastCoverage()).toMatchObject({walk_id, changes: 1, missed: 1})
+})
