@@ -186,7 +186,7 @@ async function closePreviousMonth(
   using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
   const acts = listPeriodEvents(stateDb).filter((act) => act.period === period && act.action !== 'remap')
   const isReopened = acts.at(-1)?.action === 'reopen'
-  if (day < dueOn || (day > dueOn && isReopened)) return without('not_due')
+  if (day < dueOn || isReopened) return without('not_due')
   try {
     const issued =
       findFirstOpen(stateDb) === period ? await issueEarlier(config, stateDb, {job, period}, world) : []

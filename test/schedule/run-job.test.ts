@@ -66,7 +66,8 @@ test('on its business day it closes the previous month and writes its files, eve
 })
 
 test('after its business day it continues with a closed month, leaves a reopened one alone, and closes a missed one', async () => {
-  const runOnDay4 = () => runAt('2026-06-04T11:00:00Z', '2026-06-05T12:00:00Z', close, exportCsv)
+  const runOn = (day: string) => runAt(`${day}T11:00:00Z`, '2026-06-05T12:00:00Z', close, exportCsv)
+  const runOnDay4 = () => runOn('2026-06-04')
   expect((await runOnDay4()).steps).toMatchObject([
     {result: {outcome: 'unchanged'}},
     {result: [{outcome: 'unchanged'}]},
@@ -75,7 +76,8 @@ test('after its business day it continues with a closed month, leaves a reopened
   using stateDb = openStateDb(lab.folder.stateDb)
   const remap = {action: 'remap', at: '2026-06-04T09:00:00Z', who: 'us', why: null} as const
   stateDb.insert('period_event', {period: '2026-05', ...remap})
-  expect(await runOnDay4()).toMatchObject({outcome: 'not_due', steps: [{do: 'close_period'}]})
+  for (const day of ['2026-06-03', '2026-06-04'])
+    expect(await runOn(day)).toMatchObject({outcome: 'not_due', steps: [{do: 'close_period'}]})
   stateDb.db.exec('delete from period_event')
   expect((await runOnDay4()).steps[0]).toMatchObject({result: {outcome: 'closed', period: '2026-05'}})
 })
