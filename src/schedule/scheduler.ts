@@ -318,6 +318,7 @@ function undoFutureSlots(
        where state in ('queued', 'failed') and slot > ?1`,
       [at],
     )
+    stateDb.run('update job_run set not_before = ?1 where not_before > ?1', [now])
     for (const table of ['job_run', 'job_attempt', 'run'])
       stateDb.run(
         `update ${table} set started_at = min(started_at, ?1), ended_at = min(ended_at, ?1)

@@ -292,6 +292,16 @@ test('a run that failed under a clock that was ahead keeps its number, attempts 
   expect(scheduler.started.at(-1)).toBe('nightly 2026-06-11T06:30:00.000Z')
 })
 
+test('a run that is to be tried again by a clock that was ahead waits no longer than until the clock is right', async () => {
+  const scheduler = aRun()
+  now += 5 * HOUR
+  scheduler.tick()
+  await scheduler.end({exit_code: 4, error_code: 'RUN_IN_PROGRESS', not_before: now + MINUTE})
+  now -= 5 * HOUR
+  scheduler.watch(3)
+  expect(scheduler.current()).toMatchObject({job: 'nightly', attempt: 2})
+})
+
 test('a run that failed while the clock was behind is the last of its job, so that people are told', async () => {
   const scheduler = aScheduler([aJob()])
   scheduler.tick()
