@@ -210,7 +210,7 @@ export function findRunSince(
     runRow,
     `with failed as (
        select rowid as place, command from run
-       where started_at between ?1 and ?2 and exit_code is not 0
+       where coalesce(ended_at, started_at) between ?1 and ?2 and exit_code is not 0
          and (exit_code is null or error_code is ?3 or error_code = 'INTERRUPTED')
        order by rowid desc limit 1
      )

@@ -661,6 +661,25 @@ test('the time for which the machine slept, or by which its clock was stepped, i
   expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
 })
 
+test('what failed in a run during which the machine slept can be done by hand', async () => {
+  const {stateDb, ...scheduler} = aRun()
+  const sync = (exit_code: number, error_code: string | null, started_at: string) =>
+    stateDb.insert('run', {
+      ...{run_id: `r ${exit_code}`, command: 'sync', pid: 1, started_at, ended_at: isoOf(now)},
+      ...{exit_code, error_code, error: error_code},
+    })
+  now += HOUR
+  scheduler.tick()
+  const refused = {exit_code: 5, error_code: 'SOURCE_UNAUTHORIZED', error: 'No.'}
+  sync(5, refused.error_code, isoOf(now - HOUR))
+  await scheduler.end(refused)
+  const watched = {config: {alarmMaxAgeHours: 26}, release: undefined, jobs: [{name: 'nightly'}]}
+  const find = () => readConditions(stateDb, watched, now).find(({name}) => name === 'job nightly')?.state
+  expect(find()).toBe('SOURCE_UNAUTHORIZED')
+  sync(0, null, isoOf(now))
+  expect(find()).toBe('ok')
+})
+
 test('a run is forgotten after 90 days, also one of webhooks or started by hand, but never the last of a job', () => {
   const scheduler = aScheduler([aJob()])
   const {stateDb} = scheduler
