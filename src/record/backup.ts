@@ -224,6 +224,8 @@ const STATE_DB = 'state.sqlite'
 const KEPT_FOLDERS = ['exports', 'tape', 'queries', 'pages']
 const KEPT_FILES = ['warehouse.duckdb', 'hash.key', 'fields.json', 'accounting.json', STATE_DB]
 const KEPT_NAMES = [...KEPT_FOLDERS, ...KEPT_FILES]
+/** The engines would apply them to a database that is put beside them. */
+const LOGS = ['warehouse.duckdb.wal', `${STATE_DB}-wal`, `${STATE_DB}-shm`]
 
 /** Other paths could overwrite settings or programs. */
 function isKept(path: string): boolean {
@@ -338,7 +340,8 @@ export async function restoreBackup(config: Config, from: string, trust: {isTrus
   if (existsSync(folder.root)) requireWritable(folder)
   const staging = join(folder.root, RESTORING)
   const requireEmpty = () => {
-    const [there] = existsSync(staging) ? [] : listKept(folder)
+    const logs = LOGS.filter((name) => existsSync(join(folder.root, name)))
+    const [there] = existsSync(staging) ? [] : [...listKept(folder), ...logs]
     if (there === undefined) return
     const problem = `'${there}' in data folder '${folder.root}': expected an empty one for a backup.`
     throw newError('RESTORE_NOT_EMPTY', problem)

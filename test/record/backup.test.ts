@@ -71,6 +71,8 @@ test('a backup tells who waits for it that it copies, and how many files', async
   expect(told).toEqual(expect.arrayContaining(['copying', `copying ${files - 1} of ${files} files`]))
 })
 
+const inFolder = (name: string) => join(lab.folder.root, name)
+
 /** Returns a path that the test overwrites, and its whole content. */
 function openFile(name: string) {
   const path = join(dir, name)
@@ -296,10 +298,15 @@ test('a restore killed while it removes what a killed one left leaves nothing a 
   expect(existsSync(tapes)).toBe(false)
 })
 
-test('a restore is refused while another is under way', async () => {
-  await save()
-  rmSync(lab.folder.root, {recursive: true, force: true})
-  mkdirSync(join(lab.folder.root, RESTORING), {recursive: true})
+test('a restore is refused beside a log of a database that is gone, and while another is under way', async () => {
+  await saveAndLose()
+  mkdirSync(lab.folder.root)
+  for (const log of ['warehouse.duckdb.wal', 'state.sqlite-wal', 'state.sqlite-shm'].map(inFolder)) {
+    writeFileSync(log, '')
+    expect(await failureOf(restore(dir)), log).toMatchObject({code: 'RESTORE_NOT_EMPTY'})
+    rmSync(log)
+  }
+  mkdirSync(inFolder(RESTORING))
   {
     // A restore in progress holds this lock.
     using _held = await takeFileLock(lab.folder.warehouseLock, 'write', 0)
