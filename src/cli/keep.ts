@@ -22,7 +22,7 @@ export const commands = {
       }
       requireStores(dataFolderAt(config.dataDir))
       const verified = await verifyAll(config, world)
-      const isRebuilt = options.rebuild && !verified.problems.some(({path}) => path.startsWith('tape/'))
+      const isRebuilt = options.rebuild && !verified.problems.some(({path}) => /^(tape|state)/.test(path))
       const rebuilt = isRebuilt ? await rebuildWarehouse(config, {keepsFields: true}, world) : undefined
       const books = rebuilt && compareBooks(config)
       return {...verified, ...(rebuilt && {rebuilt, books})}
@@ -34,6 +34,7 @@ export const commands = {
       return [
         renderVerified(verified),
         rebuilt && renderRebuilt(rebuilt),
+        rebuilt && !books && 'Some acts cannot be read: the books were not compared with them.',
         books?.length === 0 && 'The books match the acts on the tapes.',
         books?.map((table) => `state.sqlite: ${table} differs from the acts on the tapes.`),
       ]

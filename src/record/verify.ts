@@ -251,16 +251,21 @@ const BOOKS = {
   note: '*',
 }
 
-/** Computes the books from the acts on readable tapes. Returns the tables that differ from the state database. */
-export function compareBooks(config: Config): string[] {
+/**
+ * Computes the books from the acts on the tapes. Returns the tables that differ from the state database; undefined if an act
+ * cannot be read.
+ */
+export function compareBooks(config: Config): string[] | undefined {
   const folder = dataFolderAt(config.dataDir)
   using stateDb = openStateDb(folder.stateDb)
   using anew = openStateDb(':memory:')
   const readable = listReadableTapes(folder, stateDb, findReadKey(config, folder))
   const tapes = new Map(readable.map((tape) => [tape.name, tape]))
-  for (const {tape} of listRecorded(stateDb).filter((unit) => isOfActs(unit.tape)))
-    for (const line of tapes.get(tape)?.lines() ?? [])
-      if (line.frame.frame === 'act') applyAct(anew, parseAct(line, tape))
+  for (const {tape} of listRecorded(stateDb).filter((unit) => isOfActs(unit.tape))) {
+    const own = tapes.get(tape)
+    if (!own) return undefined
+    for (const line of own.lines()) if (line.frame.frame === 'act') applyAct(anew, parseAct(line, tape))
+  }
   return Object.entries(BOOKS)
     .filter(([table, columns]) => digestBooks(stateDb, table, columns) !== digestBooks(anew, table, columns))
     .map(([table]) => table)

@@ -266,6 +266,8 @@ test('of tapes of two copies of a folder in one, those that another copy wrote a
     cpSync(others, lab.folder.tapes, {recursive: true})
     lose()
     expect(await refusedBuild()).toMatch(/ tape: .*another copy of this data folder.*STORES_DISAGREE/)
+    const verified = await lab.run(['verify', '--rebuild'])
+    expect(verified).toMatchObject({code: 1, stdout: expect.stringContaining('another copy of this')})
     const {disagreements} = await readStatus()
     const named = disagreements.map(({problem}: {problem: string}) => problem.split(' ')[0])
     expect(named.length).toBeOneOf([2, 3])

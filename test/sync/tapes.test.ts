@@ -347,6 +347,7 @@ test('a tape that is missing, swapped, renamed or changed is found', async () =>
 
 test('without the key everything but the tapes works, and a sync says what is lost and how to go on', async () => {
   expect((await lab.run(['build'])).code).toBe(0)
+  expect((await lab.run(['note', 'add', '--day', '2026-02-02', '--text', 'a holiday'])).code).toBe(0)
   const file = lab.env.LOANTAPE_TAPE_KEY_FILE ?? ''
   expect(statSync(file).mode & 0o777).toBe(0o600)
   const first = readFileSync(file)
@@ -357,7 +358,7 @@ test('without the key everything but the tapes works, and a sync says what is lo
   expect(stderr).toMatch(/sealed with key \w{16}, which is not at hand. Put that key back/)
   expect((await lab.run(['export', 'csv'])).code).toBe(0)
   expect((await lab.run(['status'])).code).toBe(0)
-  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 1, closed: 1, walks: 1})
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2, closed: 2, walks: 1})
   const refused = await failureOf(lab.walk(DAY_2))
   expect(refused).toMatchObject({code: 'TAPE_KEY_LOST', exitCode: 2})
   expect(refused.message).toContain('tape new-key')
@@ -369,11 +370,13 @@ test('without the key everything but the tapes works, and a sync says what is lo
   expect(await takeNewKey()).toMatchObject({code: 2, stderr: expect.stringContaining('it is not lost')})
   expect(readFileSync(file)).toEqual(taken)
   await lab.walk(DAY_2)
-  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 3, closed: 1})
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 4, closed: 2})
   // The lost key is found again.
   writeFileSync(file, first)
   expect((await takeNewKey()).code).toBe(0)
-  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 4, closed: 2})
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 5, closed: 2})
+  const rebuilt = await lab.run(['verify', '--rebuild'])
+  expect(rebuilt).toMatchObject({code: 0, stdout: expect.stringContaining('Some acts cannot be read')})
   writeFileSync(file, `${'0'.repeat(64)}\n`)
   const wrong = await verify()
   expect(wrong).toMatchObject({outcome: 'damaged', closed: 0})
