@@ -32,7 +32,7 @@ import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {readLines} from '../store/tape.ts'
 import {findReadKey, requireReadKey, type TapeKey} from '../store/tape-key.ts'
 import {hasWarehouse, listRawTables, openHistory} from '../store/warehouse.ts'
-import {listReadableTapes, parseOutcome} from '../sync/tapes.ts'
+import {isBeingWritten, listReadableTapes, parseOutcome} from '../sync/tapes.ts'
 import {listDisagreements} from './record-compare.ts'
 
 /** `verify --json` prints it. */
@@ -296,7 +296,8 @@ export function* readTape(config: Config, name: string): Generator<Record<string
     })
   }
   const key = requireReadKey(config, folder)
-  for (const {frame, sha256, body, chain} of readLines(join(folder.root, row.path), key)) {
+  const lines = readLines(join(folder.root, row.path), key, isBeingWritten(row))
+  for (const {frame, sha256, body, chain} of lines) {
     yield {
       ...frame,
       ...(sha256 && {sha256}),

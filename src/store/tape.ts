@@ -391,10 +391,10 @@ export function readEnd(path: string, key: TapeKey): {last: TapeLine | undefined
   return {last: last && 'chain' in last ? last : undefined, bytes: group.to}
 }
 
-/** The tape must be whole. @throws ConfigError `TAPE_KEY_WRONG`; UnexpectedError `TAPE_DAMAGED` */
-export function* readLines(path: string, key: TapeKey): Generator<NumberedLine> {
+/** The tape must be whole, unless it is still open. @throws ConfigError `TAPE_KEY_WRONG`; UnexpectedError `TAPE_DAMAGED` */
+export function* readLines(path: string, key: TapeKey, isOpen = false): Generator<NumberedLine> {
   const {lines, end} = openTape(path, key)
   yield* lines
-  if (end.problem !== null)
+  if (!isOpen && end.problem !== null)
     throw newError('TAPE_DAMAGED', `Tape '${path}' after line ${end.lines}: ${end.problem}.`)
 }

@@ -82,8 +82,7 @@ export function openTapes(
       // Given up or pruned: its file is not to be written on, even if it came back.
       if (row.removed_at !== null) continue
       const {end, kind} = await readThrough(folder, row, key)
-      // A damaged tape stays as it is: somebody may repair it.
-      if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
+      if (!end || end.problem !== null) continue
       // One that was lost, and is whole again, is read again.
       changeTape(stateDb, name, {ended_at: null, outcome: null})
       await resume(row, end, kind)
@@ -208,6 +207,7 @@ function describeReceived(received: Omit<Received, 'body' | 'original'>) {
   }
 }
 
+/** Or was left by a dead run. */
 export const isBeingWritten = ({ended_at, removed_at}: TapeRow) => ended_at === null && removed_at === null
 
 /** Whether the warehouse contains a unit. It contains refused walks too. */
@@ -277,10 +277,13 @@ export function readEndOf({root}: DataFolder, {path}: {path: string}, key: TapeK
   return existsSync(file) ? readEnd(file, key) : {last: undefined, bytes: 0}
 }
 
-/** `end` is where the whole lines stop, undefined if none of this tape can be read; `kind` is that of the last unit. */
+/**
+ * `end` is where the whole lines stop; `kind` is that of the last unit. `end` is undefined if none can be read, or fewer than were
+ * finished once: a damaged tape stays as it is, since somebody may repair it.
+ */
 async function readThrough(
   folder: DataFolder,
-  row: Pick<TapeRow, 'name' | 'path' | 'fingerprint'>,
+  row: TapeRow,
   key: TapeKey,
   take?: (line: TapeLine) => Promise<void>,
 ): Promise<{end?: TapeEnd; kind: string}> {
@@ -294,7 +297,7 @@ async function readThrough(
     if (frame === 'begin') kind = String(named)
     await take?.(line)
   }
-  return end.groups === 0 ? {kind} : {end, kind}
+  return end.groups === 0 || end.bytes < (row.bytes ?? 0) ? {kind} : {end, kind}
 }
 
 /** Sizes of tape files, by path below the data folder. */
@@ -320,7 +323,7 @@ export function listReadableTapes(
     const file = join(root, row.path)
     const isKept = row.removed_at === null && row.outcome !== 'lost' && existsSync(file)
     return key && isKept && row.fingerprint === key.fingerprint
-      ? {...row, file, lines: () => readLines(file, key)}
+      ? {...row, file, lines: () => readLines(file, key, isBeingWritten(row))}
       : []
   })
 }

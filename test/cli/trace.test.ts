@@ -1,4 +1,5 @@
 import {createHash} from 'node:crypto'
+import {appendFileSync, chmodSync} from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {initAccounting} from '../../src/accounting/mapping.ts'
@@ -40,6 +41,11 @@ test('every version of every deal leads to the record as the source sent it', as
   lab.service.store.remove(idOf(5))
   await lab.walk(day(3), {config: {detail: 'off', pageSize: 7}})
   await lab.walk(day(4))
+  // As a run leaves it that is killed amid a line.
+  stateDb.db.exec(`update tape set ended_at = null where name = '2026-02-03'`)
+  const torn = join(lab.folder.tapes, '2026/02/2026-02-03.jsonl.zst')
+  chmodSync(torn, 0o600)
+  appendFileSync(torn, 'half of a line')
   const stored = await lab.queryHistory('select count(*) as versions from raw.deal_version')
   let versions = 0
   for (const {id} of someDeals(17)) {

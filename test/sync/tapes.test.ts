@@ -213,6 +213,25 @@ test('a tape of a day that was lost while it was away counts again once it is ba
   expect(listReadableTapes(lab.folder, stateDb, tapes.key).map(({name}) => name)).toContain('2026-02-03')
 })
 
+test('a dead run’s tape of a day that is damaged before its end is left as it is', async () => {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  using tapes = openTapesOf(stateDb)
+  const settle = (isDying = false) =>
+    tapes.settleOfDay('2026-02-03', {kind: 'look'}, ({conclude}) => {
+      if (isDying) throw new Error('died')
+      return conclude(1n)
+    })
+  for (const _ of [1, 2]) await settle()
+  await failureOf(settle(true))
+  stateDb.db.exec(`update tape set ended_at = null where name = '2026-02-03'`)
+  const path = join(lab.folder.root, listTapes(stateDb).at(-1)?.path ?? '')
+  const bytes = flipBit(path)
+  const [left] = tapes.listLeft()
+  expect(left && (await tapes.reopen(left, async () => undefined))).toBe(false)
+  await settle()
+  expect(readFileSync(path).equals(bytes)).toBe(true)
+})
+
 test('a tape of a day that was given up is not written on again, even if it comes back', async () => {
   using stateDb = openStateDb(lab.folder.stateDb)
   using tapes = openTapesOf(stateDb)
