@@ -69,7 +69,7 @@ export function sliceRecord({original, ...line}: NumberedLine, path: readonly (s
 
 const CHAIN_START = '0'.repeat(64)
 
-/** Begins the chain, and ends the text that it covers. Inside JSON text the quotes would be escaped. */
+/** Begins the chain, and ends the text that it covers, in which a field of this name is escaped. */
 const MARK = ',"chain":"'
 /** Begins a body that is written as received and ends before the last brace of the line. */
 const RAW = ',"raw":'
@@ -98,7 +98,7 @@ function formatLine(
     ...frame,
     ...(body && {sha256: digest(body)}),
     ...(!isText && {encoding: 'base64'}),
-  })
+  }).replaceAll(MARK, ',"\\u0063hain":"')
   const chain = digest(`${previous}\n${covered}`)
   const said = `${covered.slice(0, -1)}${MARK}${chain}"`
   if (body && isText && !body.includes('\n'))

@@ -30,7 +30,8 @@ const aBody = fc.oneof(
 const aFrame: fc.Arbitrary<Frame> = fc.record({
   frame: fc.constantFrom('list' as const, 'detail' as const, 'outcome' as const),
   cursor: fc.option(fc.string({unit: 'binary'})),
-  request: fc.dictionary(fc.string(), fc.oneof(fc.string(), fc.integer())),
+  // `source.json` names parameters.
+  request: fc.dictionary(fc.oneof(fc.constant('chain'), fc.string()), fc.oneof(fc.string(), fc.integer())),
 })
 const aGroup = fc.array(fc.tuple(aFrame, aBody), {minLength: 1, maxLength: 4})
 
