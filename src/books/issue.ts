@@ -200,7 +200,9 @@ async function* listSteps(
   yield* asClosed.filter(({month}) => month <= period)
   const open = await compareIssued(stateDb, await readRelease(period), [profile.name], {withOpening})
   const months = open.map((one) => one.period).filter((name) => name >= range.first && name <= range.last)
-  const present = [...new Set([...months, period])].sort().map((month) => ({
+  // Later ones are issued as closed below, whatever is open of them now.
+  const later = asClosed.map(({month}) => month).filter((month) => month > period)
+  const present = [...new Set([...months, ...later, period])].sort().map((month) => ({
     month,
     read: async () => {
       const release = await readRelease(month)

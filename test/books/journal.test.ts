@@ -292,6 +292,19 @@ test('an export issues what other months were closed with before what became kno
   await books.learnLate('2026-01-25', '2026-03-03', 'a', '150.00')
   expect(await exported('2026-01', '2026-03-04')).toEqual(['2026-01', '2026-02', '2026-02'])
   expect(ends('2026-02-28', '2026-03-01')).toEqual([13_700n, 13_700n])
+
+  openOther(begunBoth)
+  const state = (like: string) => books.seed('status', `status,like\nbought,${like}\n`)
+  state('funded')
+  await walkBoth('2026-02-15', 130, 'bought')
+  await walkBoth('2026-03-02', 130, 'bought')
+  for (const month of ['2026-01', '2026-02']) await books.export('xero', month, '2026-03-03')
+  state('approved')
+  for (const period of ['2026-01', '2026-02'])
+    await closePeriod(books.config, {period}, books.at('2026-03-03'))
+  state('funded')
+  expect(await exported('2026-01', '2026-03-04')).toEqual(['2026-02', '2026-02', '2026-01'])
+  expect(ends('2026-02-28', '2026-03-01')).toEqual([13_000n, 13_700n])
 })
 
 test('an export issues closed months that were left out, oldest first, from the first one of its profile on', async () => {
