@@ -102,7 +102,11 @@ export function composeBatch(target: BatchTarget, plan: BatchPlan): BatchAct | u
   const files = formatJournalFiles(profile, handedOut, {batchId: batch_id, mapping})
   proveJournalFiles(profile, files)
   const reversed = new Set(lines.filter(isReversal).map(({entry_id}) => entry_id))
-  const superseded = before.filter(({entry_id}) => reversed.has(entry_id))
+  const last = new Map(before.map((line) => [line.entry_id, line.issue_no]))
+  // From the last booking on.
+  const superseded = before.filter(
+    ({entry_id: id, issue_no}) => reversed.has(id) && issue_no >= ((last.get(id) ?? 0) & ~1),
+  )
   const manifest = formatManifest(source, {
     batch_id,
     profile: profile.name,

@@ -177,6 +177,11 @@ test('a new mapping of an open period reverses what was booked to the old accoun
     },
   })
   expect(books.sumBatches('xero', '2026-01')).toEqual({1300: 10_000n, 1090: -10_000n})
+  books.map(DEFAULT_MAPPING)
+  const [third] = await books.export('xero', '2026-01', '2026-01-21')
+  books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1400', name: 'Loans'}}})
+  const [fourth] = await books.export('xero', '2026-01', '2026-01-21')
+  expect(readManifest(fourth?.dir ?? '')).toMatchObject({supersedes: [third?.batch_id]})
 })
 
 test('a file names every account as accounting.json does now: two that exchange their names get what is theirs', async () => {
