@@ -211,7 +211,7 @@ function sortLines(lines: readonly IssuedLine[]): IssuedLine[] {
 }
 
 /** The memo of a booking that was dated on another day than its own. */
-const MOVED = /^(.*), of (\d{4}-\d\d-\d\d)(?:, in a true-up)?$/
+const MOVED = /^(.*), of (\d{4}-\d\d-\d\d)(?:, in a true-up)?$/s
 
 function bookEntry(lines: readonly (JournalLine | IssuedLine)[], issueNo: number, day: string): IssuedLine[] {
   return lines.map((line) => {

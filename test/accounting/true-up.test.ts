@@ -74,10 +74,11 @@ test('whatever was lost or seen again, each day of an open month ends as booked 
 })
 
 test('what comes back from one month into another, and from there into its own, names its own day once', () => {
-  const issued = issueFirst(anEntry(1, {entry_date: '2026-01-20', memo: 'Funding d1'}))
+  // A program's name may have a line end.
+  const issued = issueFirst(anEntry(1, {entry_date: '2026-01-20', memo: 'Funding d1 (a\nb)'}))
   for (const firstOpenDay of ['2026-03-01', '2026-02-01', '2026-01-01'])
     issued.push(...planIssue([], issued, firstOpenDay))
   expect(new Set(issued.map(({memo}) => memo.replace(/^Reverses \S+: /, '')))).toEqual(
-    new Set(['Funding d1', 'Funding d1, of 2026-01-20']),
+    new Set(['Funding d1 (a\nb)', 'Funding d1 (a\nb), of 2026-01-20']),
   )
 })
