@@ -1,3 +1,4 @@
+import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import {hasOpenings, listProfilesInUse} from '../accounting/issued.ts'
 import {listAccountRows} from '../accounting/mapping.ts'
@@ -103,7 +104,7 @@ const notIssuedRow = z.object({
   profile: z.string(),
   /** `YYYY-MM` */
   period: z.string(),
-  /** Null if the accounts of the current release differ from those of `accounting.json`. */
+  /** Null if the accounts of the current release differ from those of `accounting.json`, or it moves no balances yet. */
   entries: z.coerce.number().nullable(),
   /** The sum of the entries' debits. */
   amount: z.string().nullable(),
@@ -185,6 +186,7 @@ async function hasOwnAccounts(release: Release, config: Config): Promise<boolean
     loan_program: text,
     term: text,
     account_code: text,
+    moves_balances: z.coerce.string(),
   })
   const held = await db.all(row, 'from seed.account')
   const months = await db.column(
@@ -204,6 +206,9 @@ async function hasOwnAccounts(release: Release, config: Config): Promise<boolean
   const versions = tolerate(['ACCOUNTING_MAPPING'], () => readMappingVersions(config, release.manifest.as_of))
   if (!versions) return false
   const given = listAccountRows(versions).map((each) => row.parse(each))
+  const movesOf = (rows: readonly Row[]) =>
+    new Set(rows.flatMap(({since, moves_balances}) => (moves_balances === 'true' ? since : [])))
+  if (!isDeepStrictEqual(movesOf(held), movesOf(given))) return false
   return months.every((period) => {
     const [one, other] = [inForce(held, period), inForce(given, period)]
     return [...one, ...other].every((account) => find(one, account) === find(other, account))

@@ -622,7 +622,14 @@ test('a closed period keeps its mapping; balances move only with remap, once, ho
     {period: '2026-02', outcome: 'written'},
     {period: '2026-03', outcome: 'empty'},
   ])
+  const listOpen = async () =>
+    (await listPeriods(books.config, books.at('2026-03-03'))).periods[2]?.not_issued
+  await buildRelease(books.config, {}, books.at('2026-03-03'))
+  expect(await listOpen()).toEqual([])
   expect(remap('2026-03-03')).toEqual({outcome: 'remapped', period: '2026-03'})
+  expect(await listOpen()).toMatchObject([{profile: 'xero', entries: null}])
+  await buildRelease(books.config, {}, books.at('2026-03-03'))
+  expect(await listOpen()).toMatchObject([{profile: 'xero', entries: 2}])
   expect(remap('2026-03-03').outcome).toBe('unchanged')
   await books.export('xero', '2026-03', '2026-03-03')
   expect(books.sumBatches('xero', '2026-03')).toEqual({1300: 60_000n, 1200: -60_000n})
