@@ -1,4 +1,4 @@
-import {existsSync, writeFileSync} from 'node:fs'
+import {lstatSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {sourceText} from '../contract/stream.ts'
@@ -209,7 +209,8 @@ const refuseMapping =
  */
 export function findOwnMapping(config: Config): AccountMapping | undefined {
   const file = mappingFileOf(config)
-  if (config.accountingFile === undefined && !existsSync(file)) return undefined
+  // Not so a link that leads nowhere now.
+  if (config.accountingFile === undefined && !lstatSync(file, {throwIfNoEntry: false})) return undefined
   return parseMapping(readWrittenText(file, refuseMapping(file)), file)
 }
 
