@@ -40,20 +40,12 @@ export async function readJournal(
     )
   }
   const rows = await db.all(lineRow, readQuery('journal_of_months'), asked)
-  const programs = new Set<string | null>()
-  const terms = new Set<string | null>()
   const lines: JournalLine[] = []
-  for (const {account_code, account_name, term, ...line} of rows) {
+  for (const {account_code, account_name, term: _term, ...line} of rows)
     if (account_code !== null && account_name !== null) lines.push({...line, account_code, account_name})
-    else if (line.event === 'ended' && line.line_no === 1) terms.add(term)
-    // The return of a loan is booked from the account of its ending, which the memo names.
-    else if (line.event === 'funding' && line.line_no === 2)
-      terms.add(/^Reversal of (\w+)/.exec(line.memo)?.[1] ?? 'before a loan came back')
-    else programs.add(line.loan_program)
-  }
-  if (programs.size + terms.size === 0) return lines
+  if (lines.length === rows.length) return lines
   const months = periods.join(', ')
-  const problem = `Without an account in the journal of ${months}: ${nameUnmapped(programs, terms)}.`
+  const problem = `Without an account in the journal of ${months}: ${nameUnmapped(findUnmapped(rows))}.`
   if (!isClosed) throw newError('ACCOUNTING_UNMAPPED', problem)
   throw newError(
     'ACCOUNTING_UNMAPPED',
@@ -64,30 +56,44 @@ export async function readJournal(
   )
 }
 
+/** The programs and endings of the lines without an account. */
+function findUnmapped(rows: readonly z.output<typeof lineRow>[]) {
+  const [programs, endings] = [new Set<string | null>(), new Set<string | null>()]
+  for (const {account_code, event, line_no, term, memo, loan_program} of rows) {
+    if (account_code !== null) continue
+    if (event === 'ended' && line_no === 1) endings.add(term)
+    // The return of a loan is booked from the account of its ending, which the memo names.
+    else if (event === 'funding' && line_no === 2) endings.add(memo.replace(/^Reversal of (\w+).*$/s, '$1'))
+    else programs.add(loan_program)
+  }
+  return {programs: [...programs], endings: [...endings]}
+}
+
 /** Programs are in quotes because they may contain commas or control characters; endings are named as the mapping does. */
-function nameUnmapped(programs: Iterable<string | null>, terms: Iterable<string | null>): string {
-  const quoted = [...programs]
+function nameUnmapped({programs, endings}: ReturnType<typeof findUnmapped>): string {
+  const quoted = programs
     .sort()
     .map((name) => (name === null ? 'none (deals without one)' : JSON.stringify(name)))
-  const endings = [...terms].map((term) => (term === 'ended_other' ? 'other' : term)).sort()
+  const named = endings.map((ending) => (ending === 'ended_other' ? 'other' : ending)).sort()
   return [
     quoted.length > 0 && `programs ${quoted.join(', ')}`,
-    endings.length > 0 && `endings ${endings.join(', ')}`,
+    named.length > 0 && `endings ${named.join(', ')}`,
   ]
     .filter(Boolean)
     .join('; ')
 }
 
-/** What has no account, as `programs "bridge"; endings sold`: programs of any deal, and booked endings. */
+/** What has no account, as `programs "bridge"; endings sold`: programs booked or of any deal, and booked endings. */
 export async function listUnmapped(release: Release, mapping: AccountMapping): Promise<string> {
   await using db = await openRelease(release)
-  const terms = await db.column(
-    z.string(),
-    `select distinct term from accounting.journal_line
-     where event = 'ended' and line_no = 1 and account_code is null`,
+  const rows = await db.all(
+    lineRow,
+    `select distinct on (event, line_no, term, loan_program, split_part(memo, ' ', 3)) *
+     from (from accounting.journal_line union all from accounting.opening_line) where account_code is null`,
   )
-  const programs = (await readPrograms(release)).filter((program) => !findReceivable(mapping, program))
-  return nameUnmapped(programs, terms)
+  const {programs, endings} = findUnmapped(rows)
+  const all = new Set([...programs, ...(await readPrograms(release))])
+  return nameUnmapped({programs: [...all].filter((program) => !findReceivable(mapping, program)), endings})
 }
 
 /** How much of each term of the roll-forward is booked, and why the rest is not; in the order of the roll-forward. */

@@ -130,15 +130,21 @@ test("a program without an account, or a batch beyond its importer's limits, sto
   const {'*': any, ...others} = DEFAULT_MAPPING.receivable
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
   const exporting = 'export xero --period 2026-02'
-  copy.map({...DEFAULT_MAPPING, receivable: {...others, dscr: any!}})
+  const dscrAlone = {...DEFAULT_MAPPING, receivable: {...others, dscr: any!}}
+  copy.map(dscrAlone)
   await expectRefused(run(exporting, env), 'ACCOUNTING_UNMAPPED', 'journal of 2026-02: programs "bridge".')
   await run('build', env)
-  const {stdout} = await run('doctor', env)
-  expect(stdout).toContain('Without an account: programs \\"bridge\\".')
+  const words = 'Without an account: programs \\"bridge\\".'
+  expect((await run('doctor', env)).stdout).toContain(words)
   copy.map({...DEFAULT_MAPPING, clearing: {code: '1090-FUNDING', name: 'Clearing'}})
   const tooLong = '12 characters in *AccountCode: expected at most 10'
   await expectRefused(run(exporting, env), 'JOURNAL_FILE', tooLong, 3)
   expect(readJson(await run('period list', env))).toMatchObject({periods: [{}, {batches: []}, {}]})
+  // The program that it was booked under counts, though no deal has it now.
+  copy.map(dscrAlone)
+  await copy.walk('2026-03-03', {a: {loan_amount: 130, status: 'funded', loan_program: 'dscr'}})
+  await copy.run('build', '2026-03-04')
+  expect((await copy.run('doctor', '2026-03-04')).stdout).toContain(words)
 })
 
 test('a loan that was gone and is back under a status without a class stops the export too', async () => {
