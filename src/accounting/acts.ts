@@ -32,11 +32,10 @@ import {
 } from '../store/tape-key.ts'
 import {adoptEnded, pathOfTape} from '../sync/tapes.ts'
 import {batchRow} from './issued.ts'
-import {parseMapping} from './mapping.ts'
+import {mappingSchema} from './mapping.ts'
 import {nextPeriod, periodEventSchema, type RegisteredLoan, registeredLoanSchema} from './periods.ts'
 import {issuedLineSchema, journalLineSchema, tiedTermSchema} from './profiles.ts'
 
-const mappingSchema = z.unknown().transform((mapping) => parseMapping(JSON.stringify(mapping), 'on a tape'))
 /** Holds everything needed to hand the batch out again byte for byte. */
 export type BatchAct = z.output<typeof batchSchema>
 const batchSchema = batchRow.extend({

@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import type {StateDb} from '../store/state-db.ts'
 import {type AccountMapping, nameAccounts} from './mapping.ts'
-import {type IssuedLine, issuedLineSchema, type JournalProfile, type RenamedAccount} from './profiles.ts'
+import {issuedLineSchema, type JournalProfile, type RenamedAccount} from './profiles.ts'
 
 export type IssuedBatch = z.output<typeof batchRow>
 export const batchRow = z.object({
@@ -37,14 +37,17 @@ export function markHandedOver(
   stateDb.update('journal_batch', {profile, batch_id}, {is_handed_over: Number(isHandedOver)})
 }
 
+export type BatchLine = z.output<typeof batchLine>
+const batchLine = issuedLineSchema.extend({batch_id: z.string()})
+
 /** Lines in the order of issue: all, or those of a month. */
 export const listIssuedLines = (
   stateDb: StateDb,
   profile: string,
   {period = null}: {period?: string | null} = {},
-): (IssuedLine & {batch_id: string})[] =>
+): BatchLine[] =>
   stateDb.all(
-    issuedLineSchema.extend({batch_id: z.string()}),
+    batchLine,
     `select batch_id, issued_line.* from issued_line join journal_batch using (batch_no)
      where profile = ?1 and (?2 is null or issued_line.period = ?2)
      order by batch_no, issue_no, journal_no, line_no`,
@@ -52,9 +55,9 @@ export const listIssuedLines = (
   )
 
 /** All lines of the deals of which a true-up took something back later than otherwise, in the order of issue. */
-export const listTruedUpLines = (stateDb: StateDb, profile: string): (IssuedLine & {batch_id: string})[] =>
+export const listTruedUpLines = (stateDb: StateDb, profile: string): BatchLine[] =>
   stateDb.all(
-    issuedLineSchema.extend({batch_id: z.string()}),
+    batchLine,
     // Joined in this order, or all lines are read.
     `select batch_id, line.* from issued_line as line cross join journal_batch using (batch_no)
      where profile = ?1 and deal_id in (
@@ -68,7 +71,7 @@ export const listTruedUpLines = (stateDb: StateDb, profile: string): (IssuedLine
 /** What was issued under a journal number, to one profile after the other. */
 export const listLinesOf = (stateDb: StateDb, journalNo: string) =>
   stateDb.all(
-    issuedLineSchema.extend({profile: z.string(), batch_id: z.string()}),
+    batchLine.extend({profile: z.string()}),
     `select profile, batch_id, issued_line.* from issued_line join journal_batch using (batch_no)
      where journal_no = ? order by batch_no, line_no`,
     [journalNo],

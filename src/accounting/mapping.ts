@@ -74,8 +74,8 @@ const endings = either(
 )
 
 /** `accounting.json`, described in docs/accounting.md. */
-export type AccountMapping = z.output<typeof mappingShape>
-const mappingShape = z.strictObject({
+export type AccountMapping = z.output<typeof mappingSchema>
+export const mappingSchema = z.strictObject({
   receivable: z.record(sourceText.regex(/\S/), account),
   clearing: account,
   ended: endings.prefault({}),
@@ -95,7 +95,7 @@ const mappingShape = z.strictObject({
 })
 
 /** Used without a file. */
-export const DEFAULT_MAPPING = mappingShape.parse(defaultMapping)
+export const DEFAULT_MAPPING = mappingSchema.parse(defaultMapping)
 
 /** A hint in angle brackets. */
 const PLACEHOLDER = /^<.*>$/
@@ -114,7 +114,7 @@ function draftMapping(programs: readonly string[]): string {
 /** @throws ConfigError `ACCOUNTING_MAPPING` naming `file` and every field that is wrong */
 export function parseMapping(json: string, file: string): AccountMapping {
   const refuse = refuseMapping(file)
-  const mapping = parseWritten(json, refuse, mappingShape)
+  const mapping = parseWritten(json, refuse, mappingSchema)
   const clashes = findClashes(mapping)
   if (clashes.length > 0) throw refuse(clashes.join('; '))
   return mapping

@@ -17,7 +17,7 @@ import {
   FIRST_PERIOD,
   findOwnMapping,
   type MappingVersion,
-  parseMapping,
+  mappingSchema,
 } from './mapping.ts'
 import {journalLineSchema, tiedTermSchema} from './profiles.ts'
 
@@ -102,12 +102,12 @@ export const registeredLoanSchema = z.object({
 
 /** Enough to export a closed period without a release. */
 export type ClosedPeriod = z.output<typeof closedRow>
-const closedColumns = z.object({
+const closedRow = z.object({
   /** `YYYY-MM` */
   period: z.string(),
   /** The manifest of the release that the period was closed with. */
   release: stored(releaseManifestSchema),
-  mapping: z.string(),
+  mapping: stored(mappingSchema),
   lines: stored(z.array(journalLineSchema)),
   /** The terms of its roll-forward, as its mapping books them. */
   terms: stored(z.array(tiedTermSchema)),
@@ -115,7 +115,6 @@ const closedColumns = z.object({
   /** The number of the last batch issued before it was closed; 0 if there was none. */
   after_batch: z.number(),
 })
-const closedRow = closedColumns.transform((row) => ({...row, mapping: readMapping(row)}))
 
 /** A column of JSON; a list in parts, gzipped, if it is a blob. */
 function stored<T>(schema: z.ZodType<T>) {
@@ -131,7 +130,7 @@ export function listClosedPeriods(stateDb: StateDb): string[] {
 
 /** Undefined if it is open. */
 export function findClosedPeriod(stateDb: StateDb, period: string): ClosedPeriod | undefined {
-  const columns = Object.keys(closedColumns.shape).join(', ')
+  const columns = Object.keys(closedRow.shape).join(', ')
   return stateDb.first(closedRow, `select ${columns} from closed_period where period = ?`, [period])
 }
 
@@ -189,16 +188,15 @@ export function listMappingVersions(
   until: string,
 ): MappingVersion[] {
   const closed = stateDb.all(
-    z.object({period: z.string(), mapping: z.string()}),
-    'select period, mapping from closed_period order by period',
+    z.object({since: z.string(), mapping: stored(mappingSchema)}),
+    'select period as since, mapping from closed_period order by period',
   )
   const remapped = new Set(stateDb.column(z.string(), 'select period from remapped_period'))
-  const all = [
-    ...closed.map((row) => ({since: row.period, mapping: readMapping(row)})),
-    {since: findFirstOpen(stateDb) ?? FIRST_PERIOD, mapping: current},
-  ]
   const versions: MappingVersion[] = []
-  for (const {since, mapping} of all) {
+  for (const {since, mapping} of [
+    ...closed,
+    {since: findFirstOpen(stateDb) ?? FIRST_PERIOD, mapping: current},
+  ]) {
     const before = versions.at(-1)
     const isSame = before !== undefined && JSON.stringify(before.mapping) === JSON.stringify(mapping)
     if (isSame && !remapped.has(since)) continue
@@ -231,8 +229,4 @@ export function listMonths(first: string, last: string): string[] {
 
 export function nextPeriod(period: string): string {
   return addDays(`${period}-28`, 4).slice(0, 7)
-}
-
-function readMapping({period, mapping}: {period: string; mapping: string}): AccountMapping {
-  return parseMapping(mapping, `kept in the state database for ${period}`)
 }

@@ -2,7 +2,7 @@ import {hash} from 'node:crypto'
 import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import type {BatchAct} from '../accounting/acts.ts'
-import {listIssuedLines, listTruedUpLines} from '../accounting/issued.ts'
+import {type BatchLine, listIssuedLines, listTruedUpLines} from '../accounting/issued.ts'
 import {type AccountMapping, findSharedNames, nameAccounts, requireOwnMapping} from '../accounting/mapping.ts'
 import {type ClosedPeriod, findFirstOpenDay} from '../accounting/periods.ts'
 import {
@@ -52,7 +52,7 @@ interface BatchPlan {
   /** Lines for the files; without any, there are no files. */
   handedOut: readonly IssuedLine[]
   /** Lines issued earlier that may now be reversed. */
-  before: readonly (IssuedLine & {batch_id: string})[]
+  before: readonly BatchLine[]
   bridge: ReturnType<typeof bridgeJournal>
 }
 
@@ -289,7 +289,7 @@ function totalOf(lines: readonly JournalLine[]) {
  */
 export function planTrueUp(
   journal: readonly JournalLine[],
-  issued: readonly (IssuedLine & {batch_id: string})[],
+  issued: readonly BatchLine[],
   {firstOpenDay, withOpening}: {firstOpenDay: string; withOpening: boolean},
 ): BatchPlan & {deals: string[]} {
   const [first = ''] = issued.map(({period}) => period).sort()

@@ -165,8 +165,17 @@ export function proveJournalFiles(profile: JournalProfile, files: readonly Journ
           place = `File '${name}', line ${row} (entry ${number} of deal ${line.deal_id})`
           const told = readCells(profile, rows[row - 2] ?? [], index === 0)
           narration ??= told.narration
-          const account = line[`account_${profile.looks_up_by}`]
-          proveLine(told, line, {account, line_no: String(index + 1), narration})
+          const written: Record<string, string | undefined> = {
+            number,
+            date: line.entry_date,
+            account: line[`account_${profile.looks_up_by}`],
+            debit: line.debit ?? '',
+            credit: line.credit ?? '',
+            line_no: String(index + 1),
+            narration,
+          }
+          for (const [field, value] of Object.entries(told))
+            prove(value === written[field], `${field} '${value}': expected '${written[field]}'`)
           proveAmount(line, profile.limits.digits)
         }
         prove(!numbers.has(number), `entry '${number}' twice`)
@@ -216,22 +225,6 @@ function readCells(
     if (isFirst || !isOfFirst) Object.assign(told, contentOf(content).read?.(cell))
   }
   return told
-}
-
-function proveLine(
-  told: Told,
-  line: IssuedLine,
-  entry: {account: string; line_no: string; narration: string | undefined},
-): void {
-  const written: Record<string, string | undefined> = {
-    number: line.journal_no,
-    date: line.entry_date,
-    debit: line.debit ?? '',
-    credit: line.credit ?? '',
-    ...entry,
-  }
-  for (const [field, value] of Object.entries(told))
-    prove(value === written[field], `${field} '${value}': expected '${written[field]}'`)
 }
 
 function proveAmount({debit, credit}: IssuedLine, digits: number): void {
