@@ -187,7 +187,7 @@ export function parseModel(source: {schema: string; name: string; file: string; 
     sql,
     description: description.join(' '),
     grain,
-    order: order.length > 0 ? order : grain,
+    order: [...new Set([...order, ...grain])],
     columns,
     checks,
     isPublished: schema !== WORK_SCHEMA,

@@ -161,7 +161,7 @@ export interface Model {
   description: string
   /** Columns that are unique together. */
   grain: string[]
-  /** Columns that order the table; by default the grain. */
+  /** Columns that order the table; with the grain at the end, no two rows share a place. */
   order: string[]
   columns: {name: string; meaning: string; line: number}[]
   /** The checks in its header. `rule` is `unique`, `not_null`, `accepted`, `references` or `between`; `line` counts from 1. */

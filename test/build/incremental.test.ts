@@ -242,14 +242,25 @@ async function compareOwn(files: Record<string, string>, select: string, streams
   return ended
 }
 
-test('a change of an own model that others read deal by deal is seen, whatever its columns are called', async () => {
-  const one = '-- Deals.\n-- grain: t\n-- t: always 1\n-- deals: how many\n'
-  const of = '-- Of how many.\n-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- deals: of all\n'
-  const files = {
-    'whole/one.sql': `${one}select cast(1 as bigint) as t, count(*) as deals from core.deal\n`,
-    'risk/of.sql': `${of}select deal_id, deals from core.deal cross join whole.one\n`,
-  }
-  expect(await compareOwn(files, 'risk.of')).toMatchObject({code: 0})
+const OF = '-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- deals: of all\n'
+
+test.each<[behaviour: string, files: Record<string, string>]>([
+  [
+    'a change of a model that others read deal by deal is seen, whatever its columns are called',
+    {
+      'whole/one.sql':
+        '-- Deals.\n-- grain: t\n-- t: always 1\n-- deals: how many\nselect cast(1 as bigint) as t, count(*) as deals from core.deal\n',
+      'risk/of.sql': `-- Of how many.\n${OF}select deal_id, deals from core.deal cross join whole.one\n`,
+    },
+  ],
+  [
+    'rows that share a place in the order of their table stand the same',
+    {
+      'risk/of.sql': `-- Alike.\n-- order: deals\n${OF}select deal_id, cast(1 as bigint) as deals from core.deal order by deal_id desc\n`,
+    },
+  ],
+])('of own models, %s', async (behaviour, files) => {
+  expect(await compareOwn(files, 'risk.of'), behaviour).toMatchObject({code: 0})
 })
 
 test('own models that count days up to the day of the release are built whole, whatever their headers say, and others are not', async () => {
