@@ -48,12 +48,15 @@ export const hideValues = (words: string): string =>
     .replace(/\(-?[\d.]+ \S -?[\d.]+\)/, '(…)')
     .replace(/\n.*/s, '')
 
+/** Accounts and notes become seeds, too. */
+const SEED_FILE = /^(?!(account|note)\.)[a-z][a-z0-9_]*\.csv$/
+
 /** Folders that hold no models, with the form of their files of SQL and CSV, where those are read by their names alone. */
 const OTHER_FOLDERS = new Map([
   ['migrations', undefined],
   ['tests', undefined],
   ['pages', undefined],
-  ['seeds', {pattern: /^[a-z][a-z0-9_]*\.csv$/, form: 'seeds/<name>.csv, lower-case words,'}],
+  ['seeds', {pattern: SEED_FILE, form: 'seeds/<name>.csv, lower-case words, not account or note,'}],
   ['checks', {pattern: /\.sql$/, form: 'checks/<name>.sql,'}],
 ])
 

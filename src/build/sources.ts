@@ -35,8 +35,7 @@ export function readSources(config: Config, fields: readonly KnownField[], momen
     computeSeed('account', {moves_balances: 'boolean'}, Object.keys(accounts[0] ?? {}), accounts),
     createNoteSeed(config, moment),
   ]
-  const given = readSeeds(folders).filter(({name}) => computed.every((seed) => seed.name !== name))
-  const seeds = [...given, ...computed]
+  const seeds = [...readSeeds(folders), ...computed]
   return {models, seeds, checks: [...readChecks(models, folders), ...mapped.checks]}
 }
 

@@ -167,6 +167,8 @@ test.each([
   // The engine would take it for the same table as seed.status.
   'seeds/Status.csv',
   'seeds/status.CSV',
+  'seeds/account.csv',
+  'seeds/note.csv',
 ])('a file in the place of %s is refused, not ignored', async (file) => {
   const words = new RegExp(`^File '${file}': expected (<schema>|checks|seeds)/<name>\\..*${file}:1\\.`)
   await expectRefused({'core/deal.sql': DEAL, [file]: DEAL}, 'MODEL_FILE', words)
