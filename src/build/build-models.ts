@@ -248,7 +248,7 @@ function needsWhole(
   read: readonly string[] = [],
   whole: readonly Model[],
 ): boolean {
-  const isOurs = file.startsWith(SQL_DIR) || file === 'fields.json'
+  const isOurs = file.startsWith(`${SQL_DIR}/`) || file === 'fields.json'
   // Where our models read raw tables, the moment only says which rows count, and a later one hides none.
   const onlyHides = isOurs && read.some((table) => table.startsWith('raw.'))
   const countsDays = !onlyHides && /'(as_of|known_at)'/i.test(sql)

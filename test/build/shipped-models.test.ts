@@ -1,7 +1,7 @@
 import {readFile} from 'node:fs/promises'
 import {tmpdir} from 'node:os'
 import {expect, test} from 'vitest'
-import {buildModels} from '../../src/build/build-models.ts'
+import {buildModels, markPerDeal} from '../../src/build/build-models.ts'
 import {
   compileAnew,
   compiledPlans,
@@ -14,6 +14,7 @@ import {readSources} from '../../src/build/sources.ts'
 import {parseConfig} from '../../src/core/config.ts'
 import type {ModelSource} from '../../src/core/types.ts'
 import {type Database, openDatabase} from '../../src/store/database.ts'
+import {SQL_DIR} from '../../src/store/sql.ts'
 import {migrate} from '../../src/store/warehouse.ts'
 import {anyRow} from '../support/data.ts'
 import {builtInPlan, shipped, ZONE} from './history.ts'
@@ -50,12 +51,16 @@ test('the shipped plan matches the shipped models: `npm run docs` writes it', as
 
 test('each of our models that is of deals is built for changed deals alone, those of mapped fields too', async () => {
   const field = {name: 'note_rate', path: ['rate'], type: 'varchar', meaning: '', since: null}
-  const {models} = await compileAnew(
+  const {models, reads} = await compileAnew(
     readSources(parseConfig({LOANTAPE_DATA_DIR: tmpdir()}, {readFile: () => ''}), [field]),
   )
   const ofDeals = models.filter(({isOfDeals}) => isOfDeals)
   expect(ofDeals.map(({name}) => name)).toContain('core.deal_extra')
   expect(ofDeals.filter(({isPerDeal}) => !isPerDeal)).toEqual([])
+  // Models of other people may count days with raw rows, even in a folder beside ours.
+  const others = models.map((model) => ({...model, file: model.file.replace(SQL_DIR, `${SQL_DIR}-own`)}))
+  const marked = markPerDeal(others, reads).find(({name}) => name === 'work.deal_observation')
+  expect(marked).toMatchObject({isOfDeals: true, isPerDeal: false})
 })
 
 test('the quarantine is read only through work.quarantined, which applies as_of and known_at', async () => {
