@@ -250,8 +250,9 @@ async function listChangingFunctions(db: Database): Promise<Set<string>> {
   return new Set([...names, ...TAKEN_FOR_CONSTANT])
 }
 
-/** Aggregates that add up; over a DOUBLE their result varies with the number of threads. */
-const SUMS = ['sum', 'avg', 'mean', 'fsum', 'sumkahan', 'kahan_sum', 'favg']
+/** Aggregates that add up; over a DOUBLE their result varies with the number of threads. Some take nothing else. */
+const SUMS =
+  /^(f?sum|sumkahan|kahan_sum|f?avg|mean|product|geo.*mean|stddev.*|sem|var_.*|variance|covar_.*|corr|regr_.*|skewness|kurtosis.*)$/
 
 /**
  * A model gives the same rows whenever it is built: it uses neither time nor randomness, takes no sample, and does not sum or
@@ -274,10 +275,10 @@ async function requireRepeatable(
     ({expression_class}) => expression_class?.startsWith('BOUND_') === true,
   )
   for (const {expression_class, name = '', arguments: given = [], query_location} of bound) {
-    const isSum = expression_class !== 'BOUND_FUNCTION' && SUMS.includes(name)
-    if (isSum && ['DOUBLE', 'FLOAT'].includes(given[0]?.id ?? '')) {
+    const isSum = expression_class !== 'BOUND_FUNCTION' && SUMS.test(name)
+    if (isSum && /^(DOUBLE|FLOAT)$/.test(`${given[0]?.id}`)) {
       const call = findNodes(statements, ({function_name}) => function_name?.toLowerCase() === name)[0]
-      const problem = `${name}() of model '${model}' adds up ${given[0]?.id}, whose sum depends on the order: expected DECIMAL or whole numbers (\`/\` makes DOUBLE: write amount * 0.2, or cast to decimal(38, 2))`
+      const problem = `${name}() of model '${model}' adds up ${given[0]?.id}, whose sum depends on the order: expected sums of DECIMAL or whole numbers (\`/\` makes DOUBLE: write amount * 0.2, or cast to decimal(38, 2))`
       throw createModelError('MODEL_FILE', placeOf(call?.query_location), problem)
     }
     const isChanging = expression_class === 'BOUND_FUNCTION' && changing.has(name)

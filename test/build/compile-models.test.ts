@@ -108,12 +108,17 @@ test.each([
   ],
   ['select deal_id,\n  mean(ltv::float) as ltv\nfrom core.ratio group by all', /^mean\(\) of .*:6\./],
   [
+    'select deal_id, stddev(amount) as ltv\nfrom core.ratio group by all',
+    /^stddev\(\) .* adds up DOUBLE.*sums of DECIMAL/,
+  ],
+  ['select deal_id,\n  corr(amount, amount) as ltv\nfrom core.ratio group by all', /^corr\(\) of .*:6\./],
+  [
     'with w as (\n  select deal_id,\n  sum(ltv * 2) over (order by deal_id) as ltv from core.ratio)\nselect * from w',
     /^sum\(\) of model 'mart\.x' adds up DOUBLE.*:7\./,
   ],
 ])('refuses the sum of a DOUBLE, naming file and line: %s', async (sql, place) => {
   const files = {
-    'core/ratio.sql': `${HEADER}-- ltv: a ratio\nselect deal_id, 0.5::double as ltv from raw.deal_version`,
+    'core/ratio.sql': `${HEADER}-- ltv: a ratio\n-- amount: USD\nselect deal_id, 0.5::double as ltv, loan_amount as amount from raw.deal_version`,
     'mart/x.sql': `${HEADER}-- ltv: a ratio\n${sql}`,
   }
   await expectRefused(files, 'MODEL_FILE', place)
