@@ -172,7 +172,7 @@ function buildCaseHistory(
     const walk_id = `walk ${key}`
     if (certificate !== 'none') add('walk', {day, walk_id, started_at, ended_at, recorded_at, ...certificate})
     for (const {stream = 'deal', ...found} of drift)
-      add('drift', {stream, walk_id: stream === 'deal' ? walk_id : `walk ${day} ${stream}`, ...found})
+      add('drift', {stream, walk_id: stream === 'deal' ? walk_id : `${walk_id} ${stream}`, ...found})
     for (const rate of rates) add('rate', {day, ...rate})
     for (const [deal_id, fate] of Object.entries(named)) {
       if (CHILDREN.some(({plural}) => plural === deal_id)) continue
@@ -192,7 +192,7 @@ function buildCaseHistory(
       }
     }
     for (const {name, plural} of CHILDREN)
-      addLists(add, name, named[plural] as z.output<typeof lists>, {day, startedAt})
+      addLists(add, name, named[plural] as z.output<typeof lists>, {day, startedAt, night: walk_id})
   }
   return history
 }
@@ -203,11 +203,11 @@ function addLists(
   add: AddRow,
   stream: string,
   read: z.output<typeof lists>,
-  {day, startedAt}: {day: string; startedAt: number},
+  {day, startedAt, night}: {day: string; startedAt: number; night: string},
 ): void {
   if (Object.keys(read).length === 0) return
   const [observed_at, recorded_at] = [15, 40].map((minute) => timestamp(startedAt + minute * MINUTE))
-  const walk_id = `walk ${day} ${stream}`
+  const walk_id = `${night} ${stream}`
   let inAll = 0
   for (const [parent_id, list] of Object.entries(read)) {
     const children = list === 'failed' ? [] : Object.entries(list)
@@ -266,8 +266,9 @@ async function buildCase(
 ): Promise<void> {
   const history = buildCaseHistory(walks, {zone, mapped})
   await insertHistory(db, history)
-  const dated = [...(history.walk ?? []), ...(history.deal_version ?? [])]
-  const days = dated.map(({business_date}) => String(business_date)).sort()
+  const days = Object.values(history)
+    .flatMap((rows = []) => rows.map(({business_date}) => String(business_date ?? '')))
+    .sort()
   const needed = withAncestors(new Set([table]), plan.reads)
   const models = plan.models
     .filter(({name}) => needed.has(name))

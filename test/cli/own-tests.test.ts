@@ -86,6 +86,9 @@ test('a case gives a deal mapped fields like its columns, and a model that needs
 it can be taken away:
   walks: {2026-03-02: {a: {note_rate: 0.1}}, 2026-03-03: {a: {note_rate: null, status: funded}}}
   rows: [{deal_id: a, note_rate: null, versions: 2}]
+it counts up to the last day, even if no walk stored it:
+  walks: {2026-03-02: {a: {note_rate: 0.1}}, 2026-03-03: {certificate: none, a: {note_rate: 0.2}}}
+  rows: [{deal_id: a, note_rate: 0.2, versions: 1}]
 a field that is called like a column does not take its place:
   walks: {2026-03-02: {a: {}, b: {}}, 2026-03-03: {a: vanished}}
   where: deal_id = 'b'
@@ -94,7 +97,7 @@ a field that is called like a column does not take its place:
   }
   expect(await runTests(files)).toMatchObject({
     code: 0,
-    stdout: expect.stringMatching(/^3 cases of 1 table: 3 passed/),
+    stdout: expect.stringMatching(/^4 cases of 1 table: 4 passed/),
   })
   const {'data/fields.json': _, ...without} = files
   const words = /Unknown table 'core\.deal_extra': .*once fields\.json of the data folder maps a field/
