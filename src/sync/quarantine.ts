@@ -41,14 +41,17 @@ const entryRow = z.object({
   place: z.string().nullable(),
 })
 
-/** A record waits if it is on a tape and not replayed. One of a refused walk waits only until a later walk is applied. */
-const WAITS = `replayed_at is null and place is not null and (
+/** Not read so far. One of a refused walk matters only until a later walk is applied. */
+const IS_UNREAD = `replayed_at is null and (
   recorded_at is not null
   or not exists (
     from history.raw.walk as later
     where later.state = 'applied' and later.stream = quarantine.stream and later.started_at > observed_at
   )
 )`
+
+/** Unread, and on a tape. */
+const WAITS = `${IS_UNREAD} and place is not null`
 
 export function listWaiting(db: Database): Promise<QuarantineEntry[]> {
   return db.all(
@@ -64,9 +67,8 @@ const RECORD = `concat(stream, ' ', coalesce(record_id, quarantine_id))`
 export function countUnreplayed(db: Database) {
   return db.one(
     z.object({waiting: z.coerce.number(), pruned: z.coerce.number()}),
-    `select count(distinct ${RECORD}) filter (${WAITS}) as waiting,
-       count(distinct ${RECORD}) - count(distinct ${RECORD}) filter (place is not null) as pruned
-     from history.raw.quarantine where replayed_at is null`,
+    `select count(distinct ${RECORD}) filter (place is not null) as waiting, count(distinct ${RECORD}) - waiting as pruned
+     from history.raw.quarantine where ${IS_UNREAD}`,
   )
 }
 
