@@ -105,7 +105,7 @@ export async function catchUpWarehouse(
   const isLeft = units.length < plan.units.length
   // Not every unit stores something, and the last may have been given up.
   const head = isLeft ? units.at(-1)?.chain : readFact(stateDb, 'history_head')
-  await writeSettings(db, {tape_head: head ?? ''})
+  await writeSettings(db, {tape_head: head})
   const [first, last] = [units[0], units.at(-1)]
   if (first && last)
     world.log.warn(

@@ -100,10 +100,14 @@ async function takeOverFields(db: Database, {fields, since}: Basis): Promise<voi
     `update history.raw.mapped_field as field
      set since = case
        when known.name is not null then known.since
-       when exists (from present.raw.settle where $1::timestamp is null or recorded_at < $1::timestamp) then $1::timestamp
+       when basis.since > basis.first then basis.since
      end
      from history.raw.mapped_field as own
      left join present.raw.mapped_field as known using (name, type, path)
+     cross join (
+       select min(recorded_at) as first, coalesce($1::timestamp, max(recorded_at) + interval 1 microsecond) as since
+       from present.raw.settle
+     ) as basis
      where field.name = own.name`,
     [since],
   )
@@ -114,8 +118,8 @@ async function takeOverRows(db: Database, {units, since, undone}: Basis): Promis
   const isAnew = (column: string) =>
     `(${column} >= ${first} or list_contains([${gone.join(', ')}], ${column}))`
   const before = `not ${isAnew('recorded_at')}`
-  const names = units.map(({tape}) => quoteLiteral(tape.name)).join(', ') || `''`
-  const walk = `(state = 'applied' and ${before}) or (state in ('refused', 'abandoned') and walk_id not in (${names}))`
+  const names = units.map(({tape}) => quoteLiteral(tape.name)).join(', ')
+  const walk = `if(state = 'applied', ${before}, walk_id not in (select unnest([${names}]::varchar[])))`
   const ofWalk = `walk_id in (select walk_id from present.raw.walk where ${walk})`
   const conditions: Record<string, string> = {
     ...{setting: 'true', walk, listing: ofWalk, drift: ofWalk, quarantine: ofWalk},

@@ -217,8 +217,17 @@ test('what is no longer on any tape is known only for fields that were mapped be
     {note_rate: '0.050000', maturity_date: null, day: '2026-02-02'},
     {note_rate: '0.060000', maturity_date: '2028-02-02', day: '2026-02-03'},
   ])
-  const comments = `select comment from duckdb_columns() where column_name = 'maturity_date' and table_name = 'deal_extra'`
-  const since = expect.stringContaining('known for what was stored since 2026-02-04 04:30:00')
-  expect(await lab.query(comments)).toEqual([{comment: since}])
-  expect((await lab.run(['verify', '--rebuild'])).code).toBe(0)
+  const expectSince = async (column: string, since: string) => {
+    const comments = `select comment from duckdb_columns() where column_name = '${column}' and table_name = 'deal_extra'`
+    const comment = expect.stringContaining(`known for what was stored since ${since}`)
+    expect(await lab.query(comments)).toEqual([{comment}])
+    expect((await lab.run(['verify', '--rebuild'])).code).toBe(0)
+  }
+  await expectSince('maturity_date', '2026-02-04 04:30:00')
+  rmSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '')
+  expect((await lab.run(['tape', 'new-key', '--why', 'lost'])).code).toBe(0)
+  writeFields({...FIELDS, fund: {type: 'text'}})
+  expect(await rebuild(day(3))).toMatchObject({outcome: 'rebuilt', units: 0})
+  await build(day(3))
+  await expectSince('fund', '2026-02-04 04:30:00.000001')
 })

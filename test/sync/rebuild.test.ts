@@ -201,6 +201,10 @@ test('a walk that was taken back stays so, whichever run dies and whichever ware
   expect(await countFunded()).toEqual([{deals: '1'}])
   expect(await rebuild()).toMatchObject({outcome: 'equal'})
   expect((await lab.walk(day(5))).changes).toMatchObject({updated: 1})
+  rmSync(join(lab.folder.tapes, '2026/02', `${wrong.walk_id}.jsonl.zst`))
+  expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
+  writeFileSync(lab.folder.warehouse, older)
+  expect((await failureOf(catchUp())).message).toContain('and tapes of that time are gone. Put a later')
 })
 
 test('a day is taken back up to then: what is read on it afterwards stays, and can be taken back in its turn', async () => {
