@@ -8,7 +8,6 @@ import {NO_CHANGES, type World} from '../core/types.ts'
 import {createListAsker, type EachSummary, type ListingAnswer} from '../source/ask-each.ts'
 import {createSealer} from '../source/record.ts'
 import {quoteLiteral} from '../store/database.ts'
-import type {Frame} from '../store/tape.ts'
 import {findDescribedSince} from './details.ts'
 import {type Answer, askAndTake, mostRequestsWithin, type WalkIntake, type WalkTools} from './intake.ts'
 import {dropWalks, endWalk, settleWalk} from './settle.ts'
@@ -154,7 +153,7 @@ async function readLists(
   if (budgetMs <= 0) result.ended = 'budget'
   if (!open && ids.length === 0) return undefined
   const unit = open ?? (await startWalk(tools, {businessDate, startedAt: now}, world))
-  const seal = stream.privacy && createSealer(stream, hashKey)
+  const seal = createSealer(stream, hashKey)
   const waitedBefore = client.waitedMs
   const request = {
     ids,
@@ -173,26 +172,24 @@ async function readLists(
   return unit
 }
 
-/** Records of people are sealed; a digest of the original is added. */
-function describeList(
-  answer: ListingAnswer,
-  seal: ((record: unknown) => unknown) | undefined,
-  {clock}: World,
-): Answer[] {
+/** The records are sealed; a digest of the original is added. */
+function describeList(answer: ListingAnswer, seal: (record: unknown) => unknown, {clock}: World): Answer[] {
   const {id: parent, outcome} = answer
   if (outcome !== 'found') {
     const observed_at = formatInstant(BigInt(clock.now()) * 1000n)
     return [{frame: {frame: 'children', parent, outcome, observed_at}}]
   }
   const pages = answer.pages.length
-  return answer.pages.map(({records, body, received}, index): Answer => {
-    const frame: Frame = {frame: 'children', parent, outcome: 'listed', page: index + 1, pages}
-    if (!seal) return {frame, body, received}
+  return answer.pages.map(({records, received}, index) => {
     const shown = {data: records.map(seal), has_more: false}
     const {original, ...told} = received
     const sent = original?.body ?? received.body
     const received_sha256 = createHash('sha256').update(sent).digest('hex')
-    const sealed = {...told, body: Buffer.from(JSON.stringify(shown))}
-    return {frame: {...frame, received_sha256}, body: shown, received: sealed}
+    const place = {parent, outcome: 'listed', page: index + 1, pages}
+    return {
+      frame: {frame: 'children', ...place, received_sha256},
+      body: shown,
+      received: {...told, body: Buffer.from(JSON.stringify(shown))},
+    }
   })
 }
