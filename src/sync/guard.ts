@@ -214,7 +214,7 @@ const IS_PRESENT = `kind in ('seen', 'missing')`
 
 /** SQL that compares only records that changed or were looked at; the others add to the sums. */
 function buildMovementSql(stream: Stream): string {
-  const {idColumn, settled, columns, name} = stream
+  const {idColumn, columns, name} = stream
   const {head, version} = tablesOf(stream)
   const lastAt = `(
     select max(recorded_at) from history.raw.walk where stream = ${quoteLiteral(name)} and state = 'applied'
@@ -222,7 +222,6 @@ function buildMovementSql(stream: Stream): string {
   const lookedAt = `select distinct ${idColumn} from ${version} where source = 'webhook' and recorded_at > ${lastAt}`
   const fields = [idColumn, ...columns.map(({name}) => name)].join(', ')
   const notIn = (table: string) => `${idColumn} not in (select ${idColumn} from ${table})`
-  const isPipeline = settled ? `not ${isSettledSql(stream)} and not ${hasEndedSql(stream)}` : 'false'
   const sizes = (name: string) =>
     `count(*) as ${name}, cast(coalesce(sum(${amountOf(stream)}), 0) as decimal(38, 2)) as ${name}_amount`
   const moves = listMovements(stream).map(
@@ -257,7 +256,7 @@ function buildMovementSql(stream: Stream): string {
       ) a using (${idColumn})
     )
     select *
-    from (select ${sizes('known')}, count(*) filter (${isPipeline}) as known_pipeline from known),
+    from (select ${sizes('known')}, count(*) filter (not ${isSettledSql(stream)} and not ${hasEndedSql(stream)}) as known_pipeline from known),
       (select ${sizes('next')} from next),
       moved`
 }

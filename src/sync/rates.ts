@@ -109,16 +109,14 @@ async function readFeed(feed: RateFeed, config: Config, world: World) {
         {stream: feed.name, count: rejected.length, reason: rejected[0]},
         'rows of rates rejected',
       )
-    report.rows = rows.length
-    report.empty = rows.filter((row) => row === null).length
-    report.rejected = rejected.length
-    report.problems = rejected.slice(0, PROBLEMS_SHOWN)
+    const empty = rows.filter((row) => row === null).length
+    const problems = rejected.slice(0, PROBLEMS_SHOWN)
+    Object.assign(report, {rows: rows.length, empty, rejected: rejected.length, problems})
     return {said, lines, report}
   } catch (error) {
     if (!(error instanceof LoantapeError) || world.signal.aborted) throw error
     world.log.warn({stream: feed.name, code: error.code, reason: error.problem}, 'feed of rates not read')
-    report.outcome = 'failed'
-    report.problems = [`[${error.code}] ${error.problem}`]
+    Object.assign(report, {outcome: 'failed', problems: [`[${error.code}] ${error.problem}`]})
     return {said, lines: [], report}
   }
 }
