@@ -138,8 +138,7 @@ test('a deal that was never readable and is gone by now is replayed as one that 
   expect((await lab.walk(DAY_4, WITHOUT_DETAILS)).changes).toMatchObject({missing: 0, vanished: 0})
   expect(await lab.run(['verify'])).toMatchObject({code: 0})
   await giveUpTape(walk_id)
-  const equal = expect.stringContaining('"outcome":"equal"')
-  expect(await lab.run(['rebuild', '--json'])).toMatchObject({code: 0, stdout: equal})
+  expect(await lab.run(['verify', '--rebuild'])).toMatchObject({code: 0})
 })
 
 test('a record that several walks could not read is one record', async () => {
@@ -162,8 +161,7 @@ test('a rebuild replays a record whose walk no longer has a tape, though the clo
   using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 360_000)
   await replay(DAY_2)
   await giveUpTape()
-  const equal = expect.stringContaining('"outcome":"equal"')
-  expect(await lab.run(['rebuild', '--json'])).toMatchObject({code: 0, stdout: equal})
+  expect(await lab.run(['verify', '--rebuild'])).toMatchObject({code: 0})
 })
 
 test('a release made before a replay is remade byte for byte, after the replay and after a prune', async () => {
