@@ -335,7 +335,8 @@ test('events are applied together, once none has come for a while or the first h
   scheduler.tickAt('06-01T00:00:02')
   expect(scheduler.started).toEqual([])
   scheduler.tickAt('06-01T00:00:03')
-  expect(scheduler.started).toEqual(['webhooks 2026-06-01T00:00:03.000Z'])
+  scheduler.tickAt('06-01T00:00:04')
+  expect(listJobRuns(scheduler.stateDb, 9)).toMatchObject([{slot: '2026-06-01T00:00:03.000Z'}])
   await scheduler.end()
   scheduler.stateDb.db.exec('delete from webhook_event')
   for (now = START + HOUR; now < START + HOUR + MINUTE; now += 2000) {
