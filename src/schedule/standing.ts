@@ -11,9 +11,6 @@ import type {Source} from './supervisor.ts'
 /** Above this share of unclassified deals, the figures by class do not describe the portfolio. */
 const TOLERATED_UNCLASSIFIED_PCT = 10
 
-/** Why a lender is not healthy; the first that holds is shown. */
-const UNHEALTHY = ['clock ahead', 'no success', 'no release', 'too old', 'unclassified'] as const
-
 /** Opens no warehouse. A last sync of up to `maxAgeHours` counts as healthy. */
 export function readStanding(
   {config, folder, jobs, fault}: Omit<Source, 'environment'> & Pick<Watched, 'fault'>,
@@ -30,15 +27,16 @@ export function readStanding(
     release?.checks.results.find(({name}) => name === 'status_is_classified')?.deals ?? 0
   const is_classified =
     unclassified_deals * 100 <= (release?.source.present.deals ?? 0) * TOLERATED_UNCLASSIFIED_PCT
-  const holds: Record<(typeof UNHEALTHY)[number], boolean> = {
-    'clock ahead': alarms.some(({state}) => state === 'clock ahead'),
-    'no success': ended_at == null,
-    'no release': release === undefined,
-    'too old': ageHours > maxAgeHours,
-    unclassified: !is_classified,
-  }
-  const unhealthy = UNHEALTHY.find((state) => holds[state])
-  const calm: 'alarm' | 'healthy' = alarms.length > 0 ? 'alarm' : 'healthy'
+  /** Why a lender is not healthy; the first that holds is shown. */
+  const reasons = [
+    ['clock ahead', alarms.some(({state}) => state === 'clock ahead')],
+    ['no success', ended_at == null],
+    ['no release', release === undefined],
+    ['too old', ageHours > maxAgeHours],
+    ['unclassified', !is_classified],
+  ] as const
+  const [unhealthy] = reasons.find(([, holds]) => holds) ?? []
+  const calm = alarms.length > 0 ? ('alarm' as const) : ('healthy' as const)
   const next = listNextOfEach(jobs, now)
   return {
     now,

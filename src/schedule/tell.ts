@@ -41,8 +41,8 @@ const messageSchema = z.object({
 
 export type Message = z.output<typeof messageSchema>
 type Outgoing = Message & {signal: AbortSignal}
-/** `alarm` is the name of an alarm, or a digest. `only` limits it to one channel. */
-type News = Message & {alarm: string; only?: string}
+/** `alarm` is the name of an alarm, or a digest. */
+type News = Message & {alarm: string; channel: string}
 
 /** Returns undefined if there is nothing to send. @throws ConfigError with the place of what fails */
 export type RenderDigest = (release: Release, step: DigestStep) => Promise<Message | undefined>
@@ -57,20 +57,20 @@ export async function tellPeople(
   look: () => Omit<Watched, 'config'>,
   world: World,
 ): Promise<void> {
-  const findNews = (channels: readonly string[]) => {
+  const findNews = () => {
     const now = world.realClock.now()
     const conditions = readConditions(stateDb, {config, ...look()}, now)
     const held = listHeld(stateDb)
     storeAlarms(stateDb, {conditions, alarms: findAlarms(conditions, held, now)}, now)
-    return channels.flatMap((only) => {
-      const said = listSaid(stateDb, only, now)
+    return listAlarmChannels(config).flatMap((channel) => {
+      const said = listSaid(stateDb, channel, now)
       return conditions.flatMap(({name: alarm, state, title, words}): News[] => {
         // A channel that fails is a matter for the others.
-        if (state === (said.get(alarm) ?? 'ok') || alarm === nameOfChannel(only)) return []
-        if (state !== 'ok') return [{alarm, state, title, words, only}]
+        if (state === (said.get(alarm) ?? 'ok') || alarm === nameOfChannel(channel)) return []
+        if (state !== 'ok') return [{channel, alarm, state, title, words}]
         const before = held.get(alarm)
         const ended = before ? `${before.state} had held since ${before.since}. ` : ''
-        return [{alarm, state, title: `Recovered: ${title}`, words: `${ended}${words}`, only}]
+        return [{channel, alarm, state, title: `Recovered: ${title}`, words: `${ended}${words}`}]
       })
     })
   }
@@ -106,21 +106,22 @@ export async function sendDigest(
   try {
     if (to && config.smtpUrl === undefined)
       throw newError('CONFIG_MISSING', "'to' sends mail, and LOANTAPE_SMTP_URL is not set.")
-    if (!to && listAlarmChannels(config).length === 0) return {page, outcome: 'no_channel'}
+    // Everybody gets a message of their own: recipients do not see each other, and one refused address affects no other.
+    const receivers =
+      to?.map((one) => ({to: one, channel: 'email'})) ??
+      listAlarmChannels(config).map((channel) => ({channel}))
+    if (receivers.length === 0) return {page, outcome: 'no_channel'}
     const release = requireRelease(folder)
     using stateDb = openStateDb(folder.stateDb)
     const alarm = `digest ${release.manifest.as_of} ${JSON.stringify(step)}`
-    const count = (where: string) =>
-      stateDb.column(z.number(), `select count(*) from notice where alarm = ? and ${where}`, [alarm])[0] ?? 0
-    const isNoted = () => count('true') > 0
-    const isSent = () => isNoted() && count('sent_at is null') === 0
+    const listSent = () =>
+      stateDb.column(z.string().nullable(), 'select sent_at from notice where alarm = ?', [alarm])
+    const isNoted = () => listSent().length > 0
+    const isSent = () => isNoted() && !listSent().includes(null)
     if (isSent()) return {page, outcome: 'already_sent'}
     const digest = isNoted() ? undefined : await render?.(release, step)
     if (!digest && !isNoted()) return {page, outcome: 'nothing_to_say'}
-    // Everybody gets a message of their own: recipients do not see each other, and one refused address affects no other.
-    const news = digest
-      ? (to ?? [undefined]).map((one) => ({alarm, ...digest, ...(one && {to: one, only: 'email'})}))
-      : []
+    const news = digest ? receivers.map((one) => ({alarm, ...digest, ...one})) : []
     await sendNews(stateDb, config, () => (isNoted() ? [] : news), world)
     return {page, outcome: isSent() ? 'sent' : 'waits'}
   } catch (error) {
@@ -140,19 +141,17 @@ const IS_OF_PAGE = /^(QUERY_FAILED|UNKNOWN_NAME|USAGE)$/
 async function sendNews(
   stateDb: StateDb,
   config: Config,
-  findNews: (channels: readonly string[]) => readonly News[],
+  findNews: () => readonly News[],
   world: World,
 ): Promise<void> {
   const channels = createChannels(config)
   const now = world.realClock.now()
   // In one transaction, so that each change is told once, however many processes look.
   stateDb.transaction(() => {
-    const names = listAlarmChannels(config)
-    const news = findNews(names)
+    const news = findNews()
     const times = {attempts: 0, next_attempt_at: now, created_at: isoOf(now)}
-    for (const {alarm, only, ...message} of news)
-      for (const channel of only === undefined ? names : [only])
-        stateDb.insert('notice', {channel, alarm, message: JSON.stringify(message), ...times})
+    for (const {channel, alarm, ...message} of news)
+      stateDb.insert('notice', {channel, alarm, message: JSON.stringify(message), ...times})
     if (news.length > 0)
       // Those of alarms that hold are kept, to know who was told, and those of a channel that fails, to know that it does.
       stateDb.run(
