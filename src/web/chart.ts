@@ -80,8 +80,9 @@ export function listValues(shape: ChartShape | 'map', block: Block, linkTo: Link
   const chart = readChart(block, shape, linkTo)
   if (typeof chart === 'string') return chart
   const [first] = listShown(block)
-  const groups = [...Map.groupBy(block.rows, (row) => first?.of(row)).values()]
-  const rows = (isOfTime(shape) ? groups.reverse() : groups).slice(0, most).flat()
+  const groups = [...Map.groupBy(block.rows, (row) => (first ? textOf(first, row) : ''))]
+  if (chart.areDays && isOfTime(shape)) groups.sort(([a], [b]) => (a < b ? -1 : 1))
+  const rows = (isOfTime(shape) ? groups.reverse() : groups).slice(0, most).flatMap(([, own]) => own)
   const all = chart.places.length
   return html`${(chart.isMatrix ? renderMatrix : renderMeant)({...block, rows}, linkTo)}${all > most && html`<p class="muted small">The ${isOfTime(shape) ? 'last' : 'first'} ${most} of ${all}; the attachment has more.</p>`}`
 }

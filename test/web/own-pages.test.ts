@@ -48,7 +48,7 @@ order by is_total, state`,
 )}${block('notice empty=""', 'select 1 where false')}${block('table heading="Nothing" empty="None at all."', 'select 1 where false')}${block(
   'line title="Two months" values="Exactly"',
   `select * from (values ('2026-01', 'a', 0.1::decimal(38, 2), false), ('2026-01', 'All', 0.3, true), ('2026-02', 'a', 12345678901234567890123456789012.34, false)) as t(month, series, amount, is_total)`,
-)}${block('line values="Numbers"', `select * from (values ('2026-01', 1, 2), ('2026-02', 3, 4)) as t(month, a, b)`)}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('table heading=By state', 'select 1')}${block('table deals=al', 'select 1')}${block('bar', "select 1 as place, 'series ' || range as series, 1 as n from range(9)")}${block('pie', 'select 1')}${block('table', 'drop table core.deal')}${block('table', 'select 1\nfrom nowhere')}- one\n- two\n\n  ${FENCE}sql text\n  select 'within a list'\n  ${FENCE}\n\n> ${FENCE}sql table\n> from elsewhere\n> ${FENCE}\n\n${FENCE}page parts/breakdown dimension=stat\n${FENCE}\n`
+)}${block('line values="Numbers"', `select * from (values ('2026-01', 1, 2), ('2026-02', 3, 4)) as t(month, a, b)`)}${block('line values="Falling"', `select * from (values ('2026-02', 3), ('2026-01', 1)) as t(month, a)`)}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('table heading=By state', 'select 1')}${block('table deals=al', 'select 1')}${block('bar', "select 1 as place, 'series ' || range as series, 1 as n from range(9)")}${block('pie', 'select 1')}${block('table', 'drop table core.deal')}${block('table', 'select 1\nfrom nowhere')}- one\n- two\n\n  ${FENCE}sql text\n  select 'within a list'\n  ${FENCE}\n\n> ${FENCE}sql table\n> from elsewhere\n> ${FENCE}\n\n${FENCE}page parts/breakdown dimension=stat\n${FENCE}\n`
 
 const lab = await useLab({tables: 'all'})
 const {store} = lab.service
@@ -198,14 +198,10 @@ test('a file has its list in one piece, and no link but those within it and to o
   const digest = await renderDigest(release, given, {do: 'digest', page: 'listed'})
   expect(digest?.words.match(/deal_\d+/g)).toHaveLength(50)
   expect(digest?.words).toContain('The first 50 of 1,200; the attachment has more.')
-  expect(await read('/pages/listed')).toContain('page 1 of 24')
-})
-
-test('of a page that has nothing to show a file says so, and no digest is sent', async () => {
-  const [release, given] = [requireRelease(lab.folder), {...lab.config, sqlDir: own.path}]
   expect((await renderReport(release, given, 'untitled')).text).toContain('There is nothing to show.')
   for (const more of [{}, {when: 'said'}])
     expect(await renderDigest(release, given, {do: 'digest', page: 'untitled', ...more})).toBeUndefined()
+  expect(await read('/pages/listed')).toContain('page 1 of 24')
 })
 
 test('the text of a digest has a line for each sentence, fact, heading and entry', async () => {
@@ -277,6 +273,8 @@ test('a chart leaves totals out, and its values are listed with it, newest first
   expect(chartIn(more, 'Two months')).toMatchObject({series: [{name: 'a'}]})
   const [, values = ''] = /<summary>Exactly<\/summary>(.*?)<\/details>/s.exec(more) ?? []
   expect(textOf(values)).toMatch(/^ Month a All 2026-02 \S+ – 2026-01 \$0\.10 \$0\.30 $/)
+  const [, falling = ''] = /<summary>Falling<\/summary>(.*?)<\/details>/s.exec(more) ?? []
+  expect(textOf(falling)).toMatch(/^ Month A 2026-02 3 2026-01 1 $/)
   const [, numbers = ''] = /<summary>Numbers<\/summary>(.*?)<\/details>/s.exec(more) ?? []
   expect(textOf(numbers)).toMatch(/^ Month A B 2026-02 3 4 2026-01 1 2 $/)
 })
