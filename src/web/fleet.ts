@@ -45,18 +45,7 @@ export function readState(source: Source, stateDb: StateDb, world: World, maxAge
 }
 
 /** The worst comes first. */
-const TONES: Record<SourceRow['state'], string> = {
-  broken: 'failed',
-  'no success': 'failed',
-  'clock ahead': 'failed',
-  'no release': 'failed',
-  'too old': 'failed',
-  unclassified: 'failed',
-  alarm: 'warned',
-  healthy: 'passed',
-}
-
-const ORDER = Object.keys(TONES)
+const ORDER = 'broken|no success|clock ahead|no release|too old|unclassified|alarm|healthy'.split('|')
 
 export function sortSources(rows: readonly SourceRow[]): SourceRow[] {
   return rows.toSorted(
@@ -67,8 +56,7 @@ export function sortSources(rows: readonly SourceRow[]): SourceRow[] {
 /** `now` is ms since the epoch. */
 export async function renderFleet(rows: readonly SourceRow[], now: number): Promise<string> {
   using db = new DatabaseSync(':memory:')
-  const sources = sortSources(rows).map((row) => ({...row, tone: TONES[row.state]}))
-  const params = {sources, now: new Date(now).toISOString(), now_ms: now}
+  const params = {sources: sortSources(rows), now: new Date(now).toISOString(), now_ms: now}
   const page = await viewState('state/fleet', {stateDb: {db}, params})
   return renderWorkbench({
     title: 'Fleet',
