@@ -23,7 +23,7 @@ const STYLES: Readonly<Record<string, string>> = {
 }
 
 /** Charts and controls. */
-const ONLY_ON_A_PAGE = /<(svg|nav|form)\b[\s\S]*?<\/\1>|<details class="ask">[\s\S]*?<\/details>/g
+const ONLY_ON_A_PAGE = /<(svg|nav|form)\b[\s\S]*?<\/\1>/g
 
 /** Removes charts and controls, and the empty cells, titles and notes that they leave. */
 const keepForMail = (markup: string) =>
@@ -33,21 +33,16 @@ const keepForMail = (markup: string) =>
     .replaceAll(/<th scope="row"([^>]*>[\s\S]*?)<\/th>/g, '<td$1</td>')
     .replaceAll(/<thead>[\s\S]*?<\/thead>/g, (head) => head.replaceAll('<td></td>', ''))
 
-/** Inline styles, links to other sites only, no charts, nothing folded. */
+/** Inline styles, links to other sites only, no charts. */
 export const styleForMail = ({html: markup}: Html): Html =>
   new Html(
-    keepForMail(markup)
-      .replaceAll('<summary', '<p')
-      .replaceAll('</summary', '</p')
-      .replaceAll(/<(\w+)([^>]*)>/g, (_, tag: string, attributes: string) => {
-        const [, classes = ''] = / class="([^"]*)"/.exec(attributes) ?? []
-        const keys = [tag, ...classes.split(' ').map((name) => `.${name}`)]
-        const style = keys.flatMap((key) => (Object.hasOwn(STYLES, key) ? [STYLES[key]] : [])).join(';')
-        const [href = ''] = / href="(?:https?|mailto):[^"]*"/.exec(attributes) ?? []
-        const name = tag === 'details' ? 'div' : tag
-        return `<${name}${href}${style && ` style="${style}"`}>`
-      })
-      .replaceAll('</details>', '</div>'),
+    keepForMail(markup).replaceAll(/<(\w+)([^>]*)>/g, (_, tag: string, attributes: string) => {
+      const [, classes = ''] = / class="([^"]*)"/.exec(attributes) ?? []
+      const keys = [tag, ...classes.split(' ').map((name) => `.${name}`)]
+      const style = keys.flatMap((key) => (Object.hasOwn(STYLES, key) ? [STYLES[key]] : [])).join(';')
+      const [href = ''] = / href="(?:https?|mailto):[^"]*"/.exec(attributes) ?? []
+      return `<${tag}${href}${style && ` style="${style}"`}>`
+    }),
   )
 
 export const inOneLine = (text: string) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ')
