@@ -260,7 +260,7 @@ ${
 export function renderRemoval(action: string, name: string, others: Iterable<[string, string]>): Html {
   return html`<details class="ask"><summary>Remove ${name.replaceAll('_', ' ')}</summary><form method="post" action="${action}">
 ${hidden([['remove', name], ...others])}
-<p>Nobody will find it here any more. It stays under <a href="/runs#what-people-did">What people did</a>.</p>
+<p>Nobody will find it here any more. It stays among the last 100 under <a href="/runs#what-people-did">What people did</a>.</p>
 <button>Remove</button></form></details>`
 }
 
