@@ -53,6 +53,8 @@ export function openSession(
   })
   async function explained<T>(ask: () => Promise<T>): Promise<T> {
     try {
+      // The client misses a signal that was aborted before.
+      signal.throwIfAborted()
       return await ask()
     } catch (error) {
       throw explainTarget(error, `ClickHouse at ${server}`, ERRORS)

@@ -104,6 +104,8 @@ export async function publishTo(
     rows: manifest.tables.reduce((sum, {rows}) => sum + rows, 0),
   }
   try {
+    // A stop while the target was opened.
+    world.signal.throwIfAborted()
     const visible = await target.prepare()
     if (visible && !isForced) {
       if (visible.release_id === manifest.release_id)

@@ -4,6 +4,7 @@ import {expect, test} from 'vitest'
 import {createCli} from '../../src/cli/context.ts'
 import {runProgram} from '../../src/cli/program.ts'
 import type {World} from '../../src/core/types.ts'
+import {openSession} from '../../src/export/clickhouse-layout.ts'
 import {publishRelease} from '../../src/export/publish.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import {takeFileLock} from '../../src/store/files.ts'
@@ -60,6 +61,10 @@ test('a publication asked to stop before its server has answered is interrupted,
     },
   )
   expect(await failureOf(publication)).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+  // Nor is anything asked after a stop that came between two requests.
+  await using session = openSession({url: server.url}, stopping.signal)
+  expect((await failureOf(session.run('select 1'))).message).toContain('stopped by SIGTERM')
+  expect(server.requests).toHaveLength(1)
 })
 
 /** Standard output says that it is a terminal. */

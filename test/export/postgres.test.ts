@@ -408,6 +408,9 @@ test('a publication asked to stop leaves the old release and nothing else', asyn
   const failure = await failureOf(publish(release(2), {lockMs: 20}, changes))
   await reader.end()
   expect(failure).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+  // Also while it was connecting.
+  const late = await failureOf(publish(release(2), {}, {signal: stopping.signal}))
+  expect(late).toMatchObject({code: 'INTERRUPTED'})
   expect(await shown()).toEqual([1])
   expect(await publish(release(2))).toMatchObject({outcome: 'published'})
   await expectOnly(2)
