@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {explainError, newError} from '../core/errors.ts'
+import {newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {digestFile} from '../store/files.ts'
 import {createCombined, readCombined} from './clickhouse-combined.ts'
@@ -17,12 +17,11 @@ import {
 import {literal, quote, STATE, VISIBLE} from './clickhouse-sql.ts'
 import {
   codeAt,
-  isSameTotals,
+  isWhole,
+  newUnsure,
   type ReleaseTarget,
   requireWhole,
-  selectTotals,
   type TargetTable,
-  totalsRow,
   type VisibleRelease,
   visibleRow,
 } from './target.ts'
@@ -53,14 +52,8 @@ export async function openClickhouse(
   const source = literal(request.source)
   const kept = `where source = ${source} order by number desc limit ${RELEASES_KEPT}`
   let visible: VisibleRelease | undefined
-  async function isWhole(table: TargetTable, content: string): Promise<boolean> {
-    const totals = selectTotals(table.columns, quote)
-    const [found = []] = await session.rows(
-      totalsRow,
-      `select ${totals} from ${session.whole(table)} where content = ${literal(content)}`,
-    )
-    return isSameTotals(found, table.totals)
-  }
+  const isThere = (table: TargetTable, content: string) =>
+    isWhole(session, table, `${session.whole(table)} where content = ${literal(content)}`, quote)
   async function load(table: TargetTable, content: string): Promise<void> {
     if ((await digestFile(table.file)) !== table.sha256)
       throw newError('PUBLISH_INCOMPLETE', `File '${table.file}' does not have the sha256 of its manifest.`)
@@ -126,10 +119,10 @@ export async function openClickhouse(
       const contents = await Array.fromAsync(tables, async (table) => {
         const prefix = `${request.source}/${table.schema}.${table.name}/${table.sha256}/`
         const known = there.find((content) => content.startsWith(prefix))
-        if (known !== undefined && (await isWhole(table, known))) return known
+        if (known !== undefined && (await isThere(table, known))) return known
         const content = `${prefix}${own.number}`
         await load(table, content)
-        requireWhole(await isWhole(table, content), table, session.server)
+        requireWhole(await isThere(table, content), table, session.server)
         sent.push(table)
         return content
       })
@@ -145,11 +138,7 @@ export async function openClickhouse(
         return await session.rows(numberRow, `select number from ${STATE}.release where source = ${source}`)
       }
       const [shown] = await show().catch((cause: unknown) => {
-        // The row may be there even if the answer is an error, such as a proxy's.
-        const {problem} = explainError(cause)
-        throw newError('PUBLISH_UNSURE', `It is not known whether readers see the release: ${problem}`, {
-          cause,
-        })
+        throw newUnsure(cause)
       })
       if (shown?.number === own.number) return sent.filter((table) => published.includes(table))
       throw newError(

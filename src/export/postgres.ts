@@ -13,14 +13,13 @@ import {openRelease} from '../store/release.ts'
 import {
   codeAt,
   explainTarget,
-  isSameTotals,
+  isWhole,
+  newUnsure,
   type Publication,
   type ReleaseTarget,
   requireWhole,
-  selectTotals,
   type TargetErrors,
   type TargetTable,
-  totalsRow,
   type VisibleRelease,
   visibleRow,
 } from './target.ts'
@@ -83,9 +82,7 @@ export async function openPostgres(
       for (const table of tables) {
         const target = `${escapeIdentifier(nameOf(table.schema))}.${escapeIdentifier(table.name)}`
         await copyTable(session, db, table, target)
-        const totals = selectTotals(table.columns, escapeIdentifier)
-        const [found = []] = await session.rows(totalsRow, `select ${totals} from ${target}`)
-        requireWhole(isSameTotals(found, table.totals), table, server)
+        requireWhole(await isWhole(session, table, target, escapeIdentifier), table, server)
       }
       await copyState(session, publication, `${escapeIdentifier(nameOf(STATE))}.release`, world)
       await grantReading(session, schemas.map(nameOf), request.reader)
@@ -99,9 +96,7 @@ export async function openPostgres(
       // Cut short, nobody would know whether it took place.
       world.signal.removeEventListener('abort', stop)
       await session.run('commit').catch((cause: unknown) => {
-        // If the connection is lost here, the server may or may not have committed.
-        const problem = `The connection to PostgreSQL at ${server} was lost while the release was swapped in.`
-        throw newError('PUBLISH_UNSURE', problem, {cause})
+        throw newUnsure(cause)
       })
       return tables
     },
@@ -289,16 +284,15 @@ async function openSession(url: string) {
     const found = await explained(client.query<Record<string, unknown>>(sql, values))
     return found.rows.map((values) => row.parse(values))
   }
-  await explained(client.connect()).catch(async (error: unknown) => {
-    await client.end()
-    throw error
-  })
   // A database or role may have other defaults: of dates and instants, which are compared as text, and limits that a long copy would
   // exceed.
   const settings = `set datestyle = 'ISO, YMD';
     set timezone = 'UTC';
     select set_config(name, '0', false) from pg_settings where name ~ '(session|statement|transaction)_timeout$'`
-  await explained(client.query(settings))
+  await explained(client.connect().then(() => client.query(settings))).catch(async (error: unknown) => {
+    await client.end()
+    throw error
+  })
   return {
     /** `host:port/database` */
     server,
@@ -341,7 +335,7 @@ async function listSchemas(session: Session): Promise<{live: string[]; old: stri
 async function dropOldSchemas(session: Session, world: Pick<World, 'log'>): Promise<void> {
   for (const schema of (await listSchemas(session)).old) {
     const tables = await listTables(session, [schema])
-    const drops = tables.length === 0 ? '' : `drop table ${tables.join(', ')};`
+    const drops = tables.map((table) => `drop table ${table};`).join(' ')
     try {
       await session.run(
         `begin; set local lock_timeout = '500ms'; ${drops} drop schema ${escapeIdentifier(schema)}; commit`,
@@ -401,7 +395,7 @@ function requireDistinctNames(tables: readonly TargetTable[]): void {
     }
 }
 
-/** Refuses views and functions that depend on our tables, and whatever others made in our schemas. @throws ConfigError `POSTGRES_DEPENDENT` */
+/** Refuses what depends on our tables, such as views and functions, and whatever others made in our schemas. @throws ConfigError `POSTGRES_DEPENDENT` */
 async function requireNoDependents(session: Session): Promise<void> {
   const found = await session.column(
     z.string(),
@@ -413,11 +407,11 @@ async function requireNoDependents(session: Session): Promise<void> {
      select distinct replace(pg_describe_object(classid, objid, 0), 'rule _RETURN on ', '') as name
      from pg_depend
      where
-       refclassid = 'pg_namespace'::regclass and deptype = 'n'
-         and refobjid in (select oid from schemas)
-         and not (classid = 'pg_class'::regclass and objid in (select oid from tables where is_ours))
-       or refclassid = 'pg_class'::regclass and classid in ('pg_rewrite'::regclass, 'pg_proc'::regclass)
-         and refobjid in (select oid from tables)
+       deptype = 'n' and (
+         refclassid = 'pg_namespace'::regclass and refobjid in (select oid from schemas)
+           and not (classid = 'pg_class'::regclass and objid in (select oid from tables where is_ours))
+         or refclassid = 'pg_class'::regclass and refobjid in (select oid from tables)
+       )
      order by name`,
   )
   if (found.length === 0) return

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {codeOf, explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {type Database, quoteName} from '../store/database.ts'
 import type {Release, ReleaseModel} from '../store/release.ts'
 import type {TableColumn} from '../store/sql.ts'
@@ -17,7 +17,6 @@ const OF_NODE: TargetErrors = [
 
 /** `server` is such as `PostgreSQL at db.example.com:5432/reporting`. */
 export function explainTarget(error: unknown, server: string, errors: TargetErrors): LoantapeError {
-  if (error instanceof LoantapeError) return error
   const code = codeOf(error)
   // A proxy answers with a page.
   const text = messageOf(error).replace(/<\/?[a-z][^>]*>/gi, '')
@@ -35,6 +34,14 @@ export function explainTarget(error: unknown, server: string, errors: TargetErro
 
 /** The code of the target's server, before or after {@link explainTarget}. */
 export const codeAt = (error: unknown): string => codeOf(error instanceof LoantapeError ? error.cause : error)
+
+/** The statement that shows a release may have been executed even if its answer is an error, such as a proxy's. */
+export const newUnsure = (cause: unknown): LoantapeError =>
+  newError(
+    'PUBLISH_UNSURE',
+    `It is not known whether readers see the release: ${explainError(cause).problem}`,
+    {cause},
+  )
 
 export const PUBLISH_TARGETS = ['postgres', 'clickhouse'] as const
 
@@ -94,7 +101,7 @@ const WIDE_DECIMAL = /^DECIMAL\(\d+,(\d+)\)$/
  * Columns of a SELECT that prove that a table arrived unchanged. Each is a text expression that DuckDB, PostgreSQL and
  * ClickHouse understand.
  */
-export function selectTotals(columns: readonly TableColumn[], quote: (name: string) => string): string {
+function selectTotals(columns: readonly TableColumn[], quote: (name: string) => string): string {
   const totals = columns.flatMap(({name, type}) => {
     const column = quote(name)
     if (SUMMABLE.test(type))
@@ -116,7 +123,7 @@ export function selectTotals(columns: readonly TableColumn[], quote: (name: stri
 }
 
 /** A row of {@link selectTotals}. */
-export const totalsRow = z.record(z.string(), z.string()).transform((row) => Object.values(row))
+const totalsRow = z.record(z.string(), z.string()).transform((row) => Object.values(row))
 
 export const readTotals = (db: Database, columns: readonly TableColumn[], from: string): Promise<string[]> =>
   db.one(totalsRow, `select ${selectTotals(columns, quoteName)} from ${from}`)
@@ -135,10 +142,21 @@ export function describeTable(
 }
 
 /** Apart from zeros at either end of decimals. */
-export function isSameTotals(one: readonly string[], other: readonly string[]): boolean {
+function isSameTotals(one: readonly string[], other: readonly string[]): boolean {
   const plain = (total: string | undefined) =>
     total?.replace(/^-?(?=\.)/, '$&0').replace(/\.0*$|(\.\d*?)0+$/, '$1')
   return one.length === other.length && one.every((total, index) => plain(total) === plain(other[index]))
+}
+
+/** Whether `from`, at the target, holds the rows and totals of a table. `quote` is for names. */
+export async function isWhole(
+  session: {rows<T>(row: z.ZodType<T>, query: string): Promise<T[]>},
+  {columns, totals}: TargetTable,
+  from: string,
+  quote: (name: string) => string,
+): Promise<boolean> {
+  const [found = []] = await session.rows(totalsRow, `select ${selectTotals(columns, quote)} from ${from}`)
+  return isSameTotals(found, totals)
 }
 
 /** @throws UnexpectedError `PUBLISH_INCOMPLETE` */
