@@ -240,7 +240,7 @@ const LOOKS: [column: RegExp, look: Look][] = [
   [/_pct \S+$/, {format: '0.0"%"', width: 8, read: readNumber}],
   [/(^|_)ltv \S+$/, {format: '0.0%', width: 8, read: readNumber}],
   [/(^|_)(version|rank|order|no) \S+$/, {format: '0', read: readNumber}],
-  [/INT$/, COUNT],
+  [/(INT(EGER)?|,0\))$/, COUNT],
   [/ DECIMAL\(\d+,2\)$/, MONEY],
 ]
 

@@ -221,7 +221,7 @@ test('the rows of a query get their own sheet, as many as it holds, interest wit
   await using db = await openDatabase()
   const path = join(data.folder.root, 'rows.xlsx')
   const write = (rows: number) => {
-    const from = `(select 10.375::decimal(6,3) as coupon_pct, '=a' as b from range(${rows}))`
+    const from = `(select 10.375::decimal(6,3) as coupon_pct, '=a' as b, 1 as n from range(${rows}))`
     return writeQueryBook(db, {path, title: 'query', from}, release.manifest, 11)
   }
   for (const rows of [0, 10]) {
@@ -229,8 +229,12 @@ test('the rows of a query get their own sheet, as many as it holds, interest wit
     const book = new Workbook()
     await book.xlsx.readFile(path)
     expect(book.worksheets.map(({name}) => name)).toEqual(['query'])
-    expect(valuesOf(book, 'query')).toEqual([['coupon_pct', 'b'], ...Array(rows).fill([10.375, '=a'])])
-    if (rows > 0) expect(book.getWorksheet('query')!.getCell('A2').numFmt).toBe('0.0##"%"')
+    expect(valuesOf(book, 'query')).toEqual([
+      ['coupon_pct', 'b', 'n'],
+      ...Array(rows).fill([10.375, '=a', 1]),
+    ])
+    const formats = ['A2', 'C2'].map((cell) => book.getWorksheet('query')!.getCell(cell).numFmt)
+    if (rows > 0) expect(formats).toEqual(['0.0##"%"', '#,##0'])
   }
   const failure = await failureOf(write(11))
   expect(failure.message).toContain('more than 10 rows, the most a worksheet holds')
