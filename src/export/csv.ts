@@ -31,7 +31,7 @@ export async function writeCsv({db, source, tables, dialect, dir}: WriteRequest)
     if (spreadsheetSafe) {
       // With a `'` before it, importers would no longer find an id.
       await refuse('an id that a spreadsheet takes for a formula', [isId, isFormula])
-      await refuse('a number that is not finite', [isDouble, (number) => `not isfinite(${number})`])
+      await refuse('what is not finite', [isEndless, (value) => `not isfinite(${value})`])
       for (const cell of await listCells(db, rows, columns, [isFreeText, isFormula]))
         neutralised.push({file: name, ...cell})
     }
@@ -97,7 +97,7 @@ const isFormula = (text: string) => `coalesce(regexp_matches(${text}, ${FORMULA}
 const neutralise = (text: string) => `case when ${isFormula(text)} then '''' || ${text} else ${text} end`
 
 const isText = ({type}: TableColumn) => type === 'VARCHAR'
-const isDouble = ({type}: TableColumn) => type === 'DOUBLE'
+const isEndless = ({type}: TableColumn) => /^(DOUBLE|DATE|TIMESTAMP)$/.test(type)
 const isId = (column: TableColumn) => isText(column) && /(^|_)id$/.test(column.name)
 
 /** Text written by people. Ids must stay as they are. */

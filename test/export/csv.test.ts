@@ -2,7 +2,8 @@ import {hash} from 'node:crypto'
 import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {type Dialect, USUAL_DIALECT} from '../../src/export/dialect.ts'
+import type {z} from 'zod'
+import {dialectSchema} from '../../src/export/dialect.ts'
 import {writeBatch} from '../../src/export/table-files.ts'
 import type {Release} from '../../src/store/release.ts'
 import {readManifest} from '../support/data.ts'
@@ -19,8 +20,9 @@ const publish = (select: string, release_id = 'one') =>
     sql: `create schema release.core; create table release.core.deal as ${select}`,
   })
 
-const write = (release: Release, changes: Partial<Dialect> = {}) =>
-  writeBatch(data.folder, release, {profile: 'csv', dialect: {...USUAL_DIALECT, ...changes}})
+type Changes = z.input<typeof dialectSchema>
+const write = (release: Release, changes: Changes = {}) =>
+  writeBatch(data.folder, release, {profile: 'csv', dialect: dialectSchema.parse(changes)})
 
 const bytesOf = (dir: string) => readFileSync(join(dir, 'core.deal.csv'))
 const textOf = (dir: string) => bytesOf(dir).toString()
@@ -55,6 +57,7 @@ test('spreadsheet-safe leaves numbers and dates unchanged, and refuses an id or 
     ['id', "'=1'"],
     ['ltv', "'nan'::double"],
     ['ratio', "'-inf'::double"],
+    ['day', "'-infinity'::date"],
   ]) {
     const refused = await publish(`select ${value} as ${column}`, column)
     const refusal = await failureOf(write(refused, {spreadsheetSafe: true}))
@@ -74,10 +77,10 @@ test('a table may have more cells to escape than a call takes arguments', async 
 const SIGNS = `select '00123' as deal_id, E'a;b,c|d\\te\\nf' as note, '=1' as formula, -1.50::decimal(18,2) as amount,
   1.5e-7::double as ratio, 7::bigint as days, null::varchar as nothing, '' as empty`
 
-const dialects: [changes: Partial<Dialect>, text: string][] = [
+const dialects: [changes: Changes, text: string][] = [
   [{lineEnding: 'crlf'}, '00123,"a;b,c|d\te\nf",=1,-1.50,1.5e-07,7,,""\r\n'],
   [{delimiter: ';', decimal: ','}, '00123;"a;b,c|d\te\nf";=1;-1,50;1,5e-07;7;;""\n'],
-  [{delimiter: '\t'}, '00123\t"a;b,c|d\te\nf"\t=1\t-1.50\t1.5e-07\t7\t\t""\n'],
+  [{delimiter: 'tab'}, '00123\t"a;b,c|d\te\nf"\t=1\t-1.50\t1.5e-07\t7\t\t""\n'],
   [{delimiter: '|', quoteTexts: true}, '"00123"|"a;b,c|d\te\nf"|"=1"|-1.50|1.5e-07|7||""\n'],
 ]
 
@@ -88,7 +91,7 @@ test('a dialect says how cells are written and changes no text; it is part of wh
     const {dir, batch_id} = await write(release, changes)
     expect(textOf(dir).split('\n').slice(1).join('\n'), JSON.stringify(changes)).toBe(text)
     const manifest = readManifest(dir)
-    expect(manifest.dialect).toEqual({...USUAL_DIALECT, ...changes})
+    expect(manifest.dialect).toEqual(dialectSchema.parse(changes))
     expect(manifest).not.toHaveProperty('neutralised')
     expect((await write(release, {...changes, bom: false})).batch_id).toBe(batch_id)
     ids.add(batch_id)
