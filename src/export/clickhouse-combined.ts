@@ -108,8 +108,9 @@ const SHOWN = 'fleet'
 /** The `source` of rows over all lenders. */
 const ALL = '(all)'
 
-/** Makes ClickHouse treat nulls and column names as DuckDB does, for which the models are written. */
-const SETTINGS = 'settings join_use_nulls = 1, group_by_use_nulls = 1, prefer_column_name_to_alias = 1'
+/** Makes ClickHouse treat nulls, column names and days before 1970 as DuckDB does, for which the models are written. */
+const SETTINGS = `settings join_use_nulls = 1, group_by_use_nulls = 1, aggregate_functions_null_for_empty = 1,
+  prefer_column_name_to_alias = 1, enable_extended_results_for_datetime_functions = 1`
 
 /** Ids that are unique only within one lender. */
 const OWN_IDS = [...STREAMS.map(({name}) => `${name}_id`), 'walk_id']

@@ -218,7 +218,11 @@ const RULES: Record<string, (node: Node) => Node> = {
   WINDOW(node) {
     const name = node.function_name.replace('count_star', 'count')
     const window = {...rewriteParts(node), function_name: name, alias: ''}
-    return ['count', 'row_number', 'dense_rank'].includes(name) ? call('toInt64', window) : window
+    if (['count', 'row_number', 'rank', 'dense_rank'].includes(name)) return call('toInt64', window)
+    if (['sum', 'min', 'max'].includes(name)) return window
+    if (!['lag', 'lead'].includes(name)) return unknown(`the window function ${name}`)
+    // Beyond the first and last row, only what may be null is null.
+    return {...window, children: window.children.map((child) => call('toNullable', child))}
   },
   SELECT_NODE: (node) => ({
     ...rewriteParts({...node, select_list: []}),
@@ -274,14 +278,11 @@ const NAMES: Record<string, string> = {
   ...Object.fromEntries(
     'nullif max min sum greatest least floor trunc * + -'.split(' ').map((name) => [name, name]),
   ),
-  '//': 'intDiv',
   '||': 'concat',
   unnest: 'arrayJoin',
   list_value: 'array',
   bool_or: 'max',
   any_value: 'any',
-  strftime: 'formatDateTime',
-  date_diff: 'dateDiff',
 }
 
 /** Functions that are written differently in ClickHouse. */
@@ -298,6 +299,17 @@ const FORMS: Record<string, (...args: Node[]) => Node> = {
   // DuckDB's `concat` treats a null as an empty text.
   concat: (...parts) =>
     call('concat', ...parts.map((part) => call('coalesce', call('toString', part), text('')))),
+  '//': (one, other) => call('intDiv', one, call('nullif', other, integer(0))),
+  // Weeks begin on another day there.
+  date_diff: (unit, from, to) =>
+    /^(day|month|year)$/.test(String(unit.value?.value))
+      ? call('dateDiff', unit, from, to)
+      : unknown('a unit of date_diff'),
+  // Other letters mean something else there: `%M` is the name of a month.
+  strftime: (instant, format) =>
+    /^([^%]|%[Ymd])*$/.test(String(format.value?.value ?? '%'))
+      ? call('formatDateTime', instant, format)
+      : unknown('a format of strftime'),
   last_day: (day) => call('toDate32', call('toLastDayOfMonth', day)),
   range(end) {
     const given = call('greatest', call('coalesce', end, integer(0)), integer(0))

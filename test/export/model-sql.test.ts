@@ -38,6 +38,12 @@ test.each([
     'SELECT sum(a) OVER (PARTITION BY b ORDER BY c DESC NULLS FIRST) AS s',
   ],
   [
+    'the row before',
+    'select lag(count(*)) over (order by a) as n from t group by a',
+    'SELECT lag(toNullable(toInt64(count()))) OVER (ORDER BY a) AS n FROM t GROUP BY a',
+  ],
+  ['a whole quotient', 'select a // b as q', 'SELECT intDiv(a, "nullif"(b, 0)) AS q'],
+  [
     'a variable',
     "select getvariable('as_of') as d",
     'SELECT (select (groupArrayArray(contents), max(as_of)) from loantape.release).2 AS d',
@@ -88,6 +94,10 @@ const refused = {
   'select generate_series(a, b, to_days(7)) as c': 'generate_series',
   'select quantile_disc(a, 0.9) as c from t': 'quantile_disc',
   "select getvariable('known_at') as c": 'known_at',
+  "select strftime(a, '%W') as c": 'strftime',
+  'select strftime(a, b) as c': 'strftime',
+  'select median(a) over (partition by b) as c': 'median',
+  "select date_diff('week', a, b) as c": 'date_diff',
 }
 
 test('an unknown construct is refused by name', async () => {

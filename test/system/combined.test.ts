@@ -2,8 +2,11 @@ import {mkdtempDisposableSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
+import {parseSelects} from '../../src/build/compile.ts'
 import {compareTotals, createCombined} from '../../src/export/clickhouse-combined.ts'
 import {openSession} from '../../src/export/clickhouse-layout.ts'
+import {toClickhouseSql} from '../../src/export/clickhouse-sql.ts'
+import {openDatabase} from '../../src/store/database.ts'
 import {proveCombined, requireSame} from '../proof/combined.ts'
 import {createClickhouse} from '../support/clickhouse.ts'
 import {DAY_3, failureOf, runProgram} from '../support/lab.ts'
@@ -120,6 +123,12 @@ test('sums count the days, months and ages that every lender has whole, and a di
   )
 })
 
+async function rewrite(sql: string): Promise<string> {
+  await using db = await openDatabase({threads: 1})
+  const selects = await parseSelects(db, [{name: 'a', file: 'a.sql', sql}])
+  return await toClickhouseSql(db, selects.get('a')?.statements[0])
+}
+
 test("a lender without another's column leaves the other's totals as they are, and no two tables get one name", async () => {
   await using server = await createClickhouse()
   await using session = openSession(server.request, new AbortController().signal)
@@ -127,7 +136,8 @@ test("a lender without another's column leaves the other's totals as they are, a
   await server.run("create view core.fact as select 'east' as source, 'deal_1' as deal_id, 1 as a, 2 as b")
   for (const own of ['a', 'b']) {
     const name = `risk.by_${own}`
-    await server.run(`create view ${name} as select source, ${own}, 1 as deals from core.fact`)
+    const odd = `null as none, toDate32('1969-05-01') as month`
+    await server.run(`create view ${name} as select source, ${own}, 1 as deals, ${odd} from core.fact`)
     const columnOf = (column: string, type = 'BIGINT') => ({name: column, type, meaning: ''})
     const about = {description: '', order: [], file: '', sha256: '', totals: []}
     const fact = {
@@ -139,10 +149,14 @@ test("a lender without another's column leaves the other's totals as they are, a
     const model = {
       ...about,
       name,
-      sql: `select ${own}, count(*) as deals from total.\`core.fact\` group by ${own}`,
+      sql: await rewrite(
+        `select ${own}, count(*) as deals, max(1) filter (where ${own} > 9) as none,
+           date_trunc('month', date '1969-05-07') as month
+         from core.fact group by ${own}`,
+      ),
       grain: [own],
       reads: ['core.fact'],
-      columns: [columnOf(own), columnOf('deals')],
+      columns: [columnOf(own), columnOf('deals'), columnOf('none'), columnOf('month', 'DATE')],
       adds_up: [],
       is_per_deal: false,
       is_published: true,
@@ -155,8 +169,8 @@ test("a lender without another's column leaves the other's totals as they are, a
     })
   }
   const rows = await server.query(
-    "select a, toString(deals) as deals from fleet.risk_by_a where source = '(all)'",
+    "select toString(a) as a, none, toString(month) as month from fleet.risk_by_a where source = '(all)'",
   )
-  expect(rows.map(({a}) => Number(a))).toEqual([1])
+  expect(rows).toEqual([{a: '1', none: null, month: '1969-05-01'}])
   expect(await server.query('select deal_id from total.`core.fact`')).toEqual([{deal_id: 'east/deal_1'}])
 })
