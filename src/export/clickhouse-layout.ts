@@ -107,11 +107,6 @@ const TYPES: Readonly<Record<string, string>> = {
   TIMESTAMP: "DateTime64(6, 'UTC')",
 }
 
-/** Undefined for a type that releases do not publish. */
-const typeOf = (type: string): string | undefined =>
-  TYPES[type] ??
-  (/^DECIMAL\(\d+,\d+\)$/.test(type) ? type.replace('DECIMAL', 'Decimal').replace(',', ', ') : undefined)
-
 type TableName = Pick<TargetTable, 'schema' | 'name'>
 
 /** A column as ClickHouse lists it. */
@@ -136,8 +131,8 @@ export const fieldsOf = (columns: TargetTable['columns'], table: string): Field[
         `Column '${name}' of table '${table}' has the name of one that loantape adds.`,
         {next: 'Give it another name in its model, or in fields.json with its own as `path`.'},
       )
-    const own = typeOf(type)
-    if (own !== undefined) return {name, type: `Nullable(${own})`, comment: meaning}
+    const own = TYPES[type] ?? type.replace(/^DECIMAL\((\d+),(\d+)\)$/, 'Decimal($1, $2)')
+    if (own !== type) return {name, type: `Nullable(${own})`, comment: meaning}
     const problem = `Column '${name}' of table '${table}' has the type ${type}: expected a plain one.`
     throw newError('CLICKHOUSE_TYPE', problem, {
       next: 'Cast the column in its model to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN.',

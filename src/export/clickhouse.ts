@@ -18,7 +18,7 @@ import {literal, quote, STATE, VISIBLE} from './clickhouse-sql.ts'
 import {
   codeAt,
   isWhole,
-  newUnsure,
+  orUnsure,
   type ReleaseTarget,
   requireWhole,
   type TargetTable,
@@ -133,13 +133,8 @@ export async function openClickhouse(
           toDateTime64(${instant}, 6, 'UTC'), ${[time_zone, currency, generator, folderId].map(literal).join(', ')},
           [${contents.map(literal).join(', ')}], now64(3)
         where (${own.lastSql}) = ${own.number}`
-      const show = async () => {
-        await session.run(insert)
-        return await session.rows(numberRow, `select number from ${STATE}.release where source = ${source}`)
-      }
-      const [shown] = await show().catch((cause: unknown) => {
-        throw newUnsure(cause)
-      })
+      const seen = `select number from ${STATE}.release where source = ${source}`
+      const [shown] = await orUnsure(session.run(insert).then(() => session.rows(numberRow, seen)))
       if (shown?.number === own.number) return sent.filter((table) => published.includes(table))
       throw newError(
         'PUBLISH_LOCKED',

@@ -14,7 +14,7 @@ import {
   codeAt,
   explainTarget,
   isWhole,
-  newUnsure,
+  orUnsure,
   type Publication,
   type ReleaseTarget,
   requireWhole,
@@ -95,9 +95,7 @@ export async function openPostgres(
       for (const schema of schemas) await rename(nameOf(schema), schema)
       // Cut short, nobody would know whether it took place.
       world.signal.removeEventListener('abort', stop)
-      await session.run('commit').catch((cause: unknown) => {
-        throw newUnsure(cause)
-      })
+      await orUnsure(session.run('commit'))
       return tables
     },
     prune: () => dropOldSchemas(session, world),
@@ -137,15 +135,11 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
       `Table '${source}'${place} has a value that PostgreSQL does not accept (${code}).`,
     )
   })
-  const comments = columns
-    .filter(({meaning}) => meaning !== '')
-    .map(
-      ({name, meaning}) =>
-        `comment on column ${target}.${escapeIdentifier(name)} is ${escapeLiteral(meaning)}; `,
-    )
-  await session.run(
-    `comment on table ${target} is ${escapeLiteral(table.description || source)}; ${comments.join('')}analyze ${target}`,
+  const comments = columns.map(
+    ({name, meaning}) => `comment on column ${target}.${escapeIdentifier(name)} is ${escapeLiteral(meaning)}`,
   )
+  const about = `comment on table ${target} is ${escapeLiteral(table.description || source)}`
+  await session.run([about, ...comments, `analyze ${target}`].join('; '))
 }
 
 /** The server refuses the character 0 in a text without naming the column. */
@@ -242,12 +236,6 @@ async function lockOldTables(
   }
 }
 
-/** `db.example.com:5432/reporting`, without user and password. */
-function describeServer(url: string): string {
-  const {hostname, port, pathname} = new URL(url)
-  return `${hostname}:${port || '5432'}${pathname}`
-}
-
 /** Codes from appendix A of PostgreSQL's manual. */
 const ERRORS: TargetErrors = [
   ['PUBLISH_AUTH', /^(28P01|28000) |password must be a string/],
@@ -264,7 +252,8 @@ const ERRORS: TargetErrors = [
 type Session = Awaited<ReturnType<typeof openSession>>
 
 async function openSession(url: string) {
-  const server = describeServer(url)
+  const {hostname, port, pathname} = new URL(url)
+  const server = `${hostname}:${port || '5432'}${pathname}`
   const explained = <T>(answer: Promise<T>, place = ''): Promise<T> =>
     answer.catch((error: unknown) => {
       throw explainTarget(error, `PostgreSQL at ${server}${place}`, ERRORS)

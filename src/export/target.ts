@@ -36,12 +36,12 @@ export function explainTarget(error: unknown, server: string, errors: TargetErro
 export const codeAt = (error: unknown): string => codeOf(error instanceof LoantapeError ? error.cause : error)
 
 /** The statement that shows a release may have been executed even if its answer is an error, such as a proxy's. */
-export const newUnsure = (cause: unknown): LoantapeError =>
-  newError(
-    'PUBLISH_UNSURE',
-    `It is not known whether readers see the release: ${explainError(cause).problem}`,
-    {cause},
-  )
+export async function orUnsure<T>(shown: Promise<T>): Promise<T> {
+  return await shown.catch((cause: unknown) => {
+    const {problem} = explainError(cause)
+    throw newError('PUBLISH_UNSURE', `It is not known whether readers see the release: ${problem}`, {cause})
+  })
+}
 
 export const PUBLISH_TARGETS = ['postgres', 'clickhouse'] as const
 
