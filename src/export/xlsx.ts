@@ -13,7 +13,7 @@ import {type ControlTotals, inOrder, readControlTotals, type WriteRequest, type 
 /** Most rows of a worksheet (Excel specifications and limits). */
 const SHEET_ROWS = 1_048_576
 
-/** A larger archive is a ZIP64. */
+/** A larger archive is a ZIP64, and so is one with a larger sheet. */
 const MOST_BYTES = 0xffff_fffe
 
 /** Most characters of a worksheet's name. */
@@ -48,9 +48,6 @@ export async function writeXlsx(
       await writeSheets(book, db, sheets, sheetRows)
     }
   })
-  const {size} = statSync(path)
-  if (size > MOST_BYTES)
-    throw newError('EXPORT_XLSX_TOO_LARGE', `Workbook '${path}' has ${size} bytes: expected less than 4 GB.`)
   const rows = notes.reduce((sum, note) => sum + note.rows, 0)
   const sheets = notes.map(({about: _about, names: _names, ...note}) => note)
   return {files: [{name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}]}
@@ -100,7 +97,11 @@ async function writeBook(
   // Each entry is of 1980-01-01, the earliest time of a ZIP: the same content gives the same bytes (APPNOTE.TXT 4.4.6).
   const {zip} = book
   const add = zip.add.bind(zip)
-  zip.add = (entry) => add(Object.assign(entry, {dosTime: 0, dosDate: 0x21}))
+  const entries: Parameters<typeof add>[0][] = []
+  zip.add = (entry) => {
+    entries.push(entry)
+    add(Object.assign(entry, {dosTime: 0, dosDate: 0x21}))
+  }
   book.creator = generator
   book.lastModifiedBy = generator
   const work = async () => {
@@ -110,6 +111,11 @@ async function writeBook(
   }
   // Without the race, a stream failure would leave the library waiting forever.
   await Promise.race([work(), isDone.then(() => new Promise<never>(() => undefined))])
+  if (
+    statSync(path).size > MOST_BYTES ||
+    entries.some((entry) => entry.getCentralDirectoryEntryInfo()?.zip64)
+  )
+    throw newError('EXPORT_XLSX_TOO_LARGE', `Workbook '${path}', or a sheet of it, has more than 4 GB.`)
 }
 
 /** Names of sheets are unique. Spreadsheets ignore case, but names of tables are lower case. */
@@ -254,11 +260,10 @@ const UNSAFE = /[[\p{Cc}\ufffe\uffff]--[\t\n\x80-\x9f]]/gv
  */
 function readText(text: string): CellValue {
   // The library drops `\0`, but only after it has escaped `_x0041_`.
-  const safe = text.replace(UNSAFE, (unit) => `_\0x${toHex(unit)}_\0`)
+  const hexOf = (unit: string) => unit.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')
+  const safe = text.replace(UNSAFE, (unit) => `_\0x${hexOf(unit)}_\0`)
   return safe !== text || /_x[0-9a-f]{4}_|^\s|\s$/i.test(text) ? {richText: [{text: safe}]} : text
 }
-
-const toHex = (unit: string) => unit.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')
 
 /** Text if it has too many digits for a spreadsheet or is `NaN` or `Infinity`. */
 function readNumber(text: string): CellValue {
