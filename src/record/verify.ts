@@ -234,7 +234,7 @@ async function examine(
         return `its unit ${no} is not the one of the record`
     }
   } catch (error) {
-    return messageOf(error)
+    return explainError(error).problem.replace(/\.$/, '')
   }
   const lacking = recorded.find(({tape, chain}) => tape === row.name && !ends.has(chain))
   return lacking ? `it lacks unit ${lacking.no} of the record` : lines
