@@ -163,9 +163,9 @@ function followLinks(path: string): string {
   return parent === whole ? whole : join(followLinks(parent), basename(whole))
 }
 
-/** Returns the absolute path. @throws ConfigError `OUT_PLACE` if it lies within the data folder or is not empty */
+/** Returns the absolute path, links followed. @throws ConfigError `OUT_PLACE` if it is in the data folder or not empty */
 export function requireNewFolder(folder: DataFolder, to: string, what: 'backup' | 'evidence'): string {
-  const dir = resolve(to)
+  const dir = followLinks(to)
   if (isInside(dir, folder.root))
     throw newError('OUT_PLACE', `Folder '${dir}' for the ${what}: expected one outside the data folder.`)
   if (existsSync(dir) && !(statSync(dir).isDirectory() && readdirSync(dir).length === 0))

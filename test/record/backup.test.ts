@@ -338,7 +338,8 @@ test('a backup goes into a folder of its own, outside the data, and holds no pip
   expect(await failureOf(save())).toMatchObject({code: 'OUT_PLACE'})
   expect(readdirSync(dir)).toEqual(['mine'])
   for (const path of [join(dir, 'mine'), join(lab.folder.root, 'accounting.json')]) rmSync(path)
-  expect(await save()).toMatchObject({outcome: 'backed_up', dir})
+  symlinkSync(dir, join(to, 'link'))
+  expect(await backUp(lab.config, join(to, 'link'), world)).toMatchObject({outcome: 'backed_up', dir})
 })
 
 const BEGUN = Date.now()
