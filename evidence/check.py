@@ -169,14 +169,16 @@ def check_release(evidence, certificates):
 
 def check_files(files, whose):
     """The files of the batch, all of them and no other."""
-    names = [file["name"] for file in files]
+    batch = os.path.join(HERE, "batch")
+    left = {os.path.join(folder, name) for folder, _, names in os.walk(batch) for name in names}
     for file in files:
-        with open(os.path.join(HERE, "batch", file["name"]), "rb") as content:
+        path = os.path.join(batch, *file["name"].split("/"))
+        left.discard(path)
+        with open(path, "rb") as content:
             if sha256(content.read()) != file["sha256"]:
                 fail("batch/%s is not the file %s" % (file["name"], whose))
-    for name in os.listdir(os.path.join(HERE, "batch")):
-        if name not in names + ["manifest.json"]:
-            fail("batch/%s is no file of the batch" % name)
+    for path in left - {os.path.join(batch, "manifest.json")}:
+        fail("%s is no file of the batch" % os.path.relpath(path, HERE))
 
 
 def check_act(evidence, manifest):

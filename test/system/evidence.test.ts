@@ -88,6 +88,16 @@ test('the script proves a release and a batch, and stock tools read the answers'
   expect(words).toContain('PROVEN')
 })
 
+test('a batch in folders is proved, and so is that nothing was added to it', async () => {
+  await lab.run(['export', 'parquet', '--partition', 'month'], {LOANTAPE_NOW: day(3)})
+  const [batch = ''] = readdirSync(join(lab.folder.exports, 'parquet'))
+  const dir = await write('in-folders', batch, '--all-fields')
+  const {code, told} = await check(dir)
+  expect([code, told]).toEqual([0, expect.stringMatching(/^PROVEN$/m)])
+  writeFileSync(join(dir, 'batch/mart.run/added.parquet'), '')
+  expect((await check(dir)).told).toContain('NOT PROVEN: batch/mart.run/added.parquet is no file of the batch')
+})
+
 test('a batch of a journal is proved to be the one that was issued, and no other', async () => {
   const env = {LOANTAPE_NOW: day(4)}
   expect(await lab.run(['accounting', 'init'], env)).toMatchObject({code: 0})
