@@ -1,4 +1,4 @@
--- The certificates of the walks in the JSON list $1, and the records of their pages that could not be read.
+-- The certificates of all walks, and the records of their pages that could not be read.
 select
   walk_id,
   stream,
@@ -28,5 +28,4 @@ select
     []
   ) as quarantined_places
 from history.raw.walk as walk
-where walk_id in (select unnest(from_json($1, '["varchar"]')))
 order by started_at, walk_id

@@ -68,7 +68,7 @@ export const commands = {
   }, renderBackup),
   restore: does(
     ({config, options}: Invocation<{trust?: boolean}>, backup: string) =>
-      restoreBackup(config, backup, {isTrusted: options.trust ?? false}),
+      restoreBackup(config, backup, options.trust),
     (restored) => [
       `Brought back ${quantity(restored.files, 'file')} of ${restored.from}.`,
       sayAuthentic(restored),

@@ -290,11 +290,7 @@ async function copyStateDb(folder: DataFolder, copy: string): Promise<void> {
  * that key.
  * @throws ConfigError `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
  */
-export async function examineBackup(
-  config: Config,
-  from: string,
-  {isTrusted = false}: {isTrusted?: boolean} = {},
-) {
+export async function examineBackup(config: Config, from: string, isTrusted = false) {
   const dir = resolve(from)
   const manifest = readManifest(dir)
   const {files, tape_key, mac} = manifest
@@ -334,7 +330,7 @@ export const sayAuthentic = ({authenticated, tape_key}: {authenticated: boolean;
  * @throws LockedError `RUN_IN_PROGRESS`; ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`,
  *   `BACKUP_NOT_AUTHENTIC`
  */
-export async function restoreBackup(config: Config, from: string, trust: {isTrusted?: boolean} = {}) {
+export async function restoreBackup(config: Config, from: string, isTrusted = false) {
   const folder = dataFolderAt(config.dataDir)
   // A missing one is made only for a backup that can be restored.
   if (existsSync(folder.root)) requireWritable(folder)
@@ -347,12 +343,12 @@ export async function restoreBackup(config: Config, from: string, trust: {isTrus
     throw newError('RESTORE_NOT_EMPTY', problem)
   }
   requireEmpty()
-  if (!trust.isTrusted && !findReadKey(config, folder))
+  if (!isTrusted && !findReadKey(config, folder))
     throw newError(
       'BACKUP_NOT_AUTHENTIC',
       `Backup '${from}': without the key of tapes, '${keyFileOf(config, folder)}', nobody can tell whether it was changed.`,
     )
-  const {listed, ...examined} = await examineBackup(config, from, trust)
+  const {listed, ...examined} = await examineBackup(config, from, isTrusted)
   requireWritable(folder)
   using lock = await takeFileLock(folder.warehouseLock, 'write', 0)
   if (!lock)

@@ -20,7 +20,6 @@ import type {WireRecord, World} from '../core/types.ts'
 import {findBatches} from '../export/batch.ts'
 import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../store/data-folder.ts'
-import type {Database} from '../store/database.ts'
 import {beginFolder} from '../store/files.ts'
 import {readHistoryId} from '../store/moment.ts'
 import {isOfActs, listRecorded, type RecordedUnit} from '../store/recorded.ts'
@@ -108,16 +107,7 @@ async function collectProof(config: Config, folder: DataFolder, {of, from}: Evid
       : JSON.parse(readFileSync(join(batch, MANIFEST), 'utf8')),
   )
   const key = requireReadKey(config, folder)
-  // Not open while tapes are read, so that nobody waits for it.
-  const ask = async <T>(read: (db: Database) => Promise<T>): Promise<T> => {
-    await using db = await openHistory(folder, world)
-    return await read(db)
-  }
-  const {historyId, tapeHead, baseUrl, mapped} = await ask(async (db) => ({
-    ...(await readHistoryId(db, subject.known_at)),
-    baseUrl: (await findPast(db, dealStream)).baseUrl ?? '',
-    mapped: await listKnownFields(db),
-  }))
+  const {historyId, tapeHead, baseUrl, mapped, walks} = await readStored(folder, subject.known_at, world)
   if (subject.history_id !== historyId)
     throw newError(
       'EVIDENCE_HISTORY',
@@ -141,11 +131,19 @@ async function collectProof(config: Config, folder: DataFolder, {of, from}: Evid
   if (from !== undefined && before !== null && from < first)
     throw newError('EVIDENCE_TAPES', `Day '${from}' in --from: the tapes that are kept begin on ${first}.`)
   const deals: Stream = {...dealStream, mapped}
-  const walks = JSON.stringify(tapes.map(({name}) => name))
-  const certificates = await ask((db) =>
-    db.all(z.record(z.string(), z.unknown()), readQuery('certificates'), [walks]),
-  )
+  const certificates = walks.filter(({walk_id}) => tapes.some(({name}) => name === walk_id))
   return {subject, batch, tapeHead, act, tapes, before, baseUrl, deals, certificates}
+}
+
+/** Not open while tapes are read, so that nobody waits for it. */
+async function readStored(folder: DataFolder, knownAt: string, world: World) {
+  await using db = await openHistory(folder, world)
+  return {
+    ...(await readHistoryId(db, knownAt)),
+    baseUrl: (await findPast(db, dealStream)).baseUrl ?? '',
+    mapped: await listKnownFields(db),
+    walks: await db.all(z.looseObject({walk_id: z.string()}), readQuery('certificates')),
+  }
 }
 
 /**

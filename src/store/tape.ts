@@ -123,7 +123,6 @@ export function targetOf({request}: Frame): string {
  */
 function parseLine(path: string, text: string, previous?: string): TapeLine | {problem: string} {
   const end = text.indexOf(MARK)
-  if (end === -1) return {problem: 'it has no chain'}
   const covered = `${text.slice(0, end)}}`
   const chain = text.slice(end + MARK.length, end + MARK.length + CHAIN_START.length)
   if (previous !== undefined && chain !== digest(`${previous}\n${covered}`))

@@ -53,7 +53,7 @@ beforeEach(() => {
 })
 
 const save = () => backUp(lab.config, dir, lab.createWorld(DAY_1))
-const restore = (backup: string, isTrusted = false) => restoreBackup(lab.config, backup, {isTrusted})
+const restore = (backup: string, isTrusted = false) => restoreBackup(lab.config, backup, isTrusted)
 
 async function saveAndLose(): Promise<void> {
   await save()

@@ -95,7 +95,9 @@ test('a batch in folders is proved, and so is that nothing was added to it', asy
   const {code, told} = await check(dir)
   expect([code, told]).toEqual([0, expect.stringMatching(/^PROVEN$/m)])
   writeFileSync(join(dir, 'batch/mart.run/added.parquet'), '')
-  expect((await check(dir)).told).toContain('NOT PROVEN: batch/mart.run/added.parquet is no file of the batch')
+  expect((await check(dir)).told).toContain(
+    'NOT PROVEN: batch/mart.run/added.parquet is no file of the batch',
+  )
 })
 
 test('a batch of a journal is proved to be the one that was issued, and no other', async () => {

@@ -286,6 +286,6 @@ test('a backup brings back the pages', async () => {
   const to = join(lab.folder.root, '../backup')
   await backUp(lab.config, to, lab.createWorld())
   await using other = await createLab()
-  await restoreBackup({...other.config, tapeKeyFile: lab.config.tapeKeyFile}, to, {isTrusted: true})
+  await restoreBackup({...other.config, tapeKeyFile: lab.config.tapeKeyFile}, to, true)
   expect(readFileSync(join(other.folder.pages, 'kept.md'), 'utf8')).toBe('kept\n')
 })
