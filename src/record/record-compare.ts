@@ -233,10 +233,9 @@ function readBacklog(
     }
   }
   const acts = backlog.tapes.flatMap(({units}) => units.flatMap(({act}) => act ?? []))
-  const givenUp = new Set(
-    acts.flatMap((act) => (act.act === 'went on' ? act.tapes.map(({name}) => name) : [])),
-  )
-  const missing = rows.filter((row) => isMissing(files, row) && !givenUp.has(row.name))
+  const gone = acts.flatMap((act) => (act.act === 'tapes pruned' || act.act === 'went on' ? act.tapes : []))
+  const expected = rows.filter((row) => !gone.some(({name}) => name === row.name))
+  const missing = expected.filter((row) => isMissing(files, row))
   if (missing.length > 0) {
     const head = findHead(stateDb)
     const names = missing.map(({path}) => `${path} is ${files.has(path) ? 'cut off' : 'not there'}`)
@@ -246,7 +245,7 @@ function readBacklog(
     )
   }
   backlog.gone.push(...missing)
-  for (const row of backlog.problems.length === 0 ? rows.filter(isBeingWritten) : []) {
+  for (const row of backlog.problems.length === 0 ? expected.filter(isBeingWritten) : []) {
     const last = recorded.findLast(({tape}) => tape === row.name)
     // The tape of a walk ends with an outcome; the tape of a day may continue after one.
     if (last?.kind !== 'walk' || key?.fingerprint !== row.fingerprint) continue
@@ -254,7 +253,7 @@ function readBacklog(
     complain(`${row.path} lacks unit ${last.no} of the record, its end.`, [last.chain])
     backlog.gone.push(row)
   }
-  if (backlog.problems.length === 0 || fillsGaps) chainUp(backlog, recorded, acts, fillsGaps)
+  if (backlog.problems.length === 0 || fillsGaps) chainUp(backlog, recorded, gone, fillsGaps)
   return backlog
 }
 
@@ -295,17 +294,14 @@ function readFound(folder: DataFolder, path: string, key: TapeKey) {
 function chainUp(
   {tapes, units, gaps, problems}: Backlog,
   recorded: readonly RecordedUnit[],
-  acts: readonly Act[],
+  gone: readonly ReturnType<typeof describeGone>[],
   fillsGaps: boolean,
 ): void {
   const standing = new Map(recorded.map((unit) => [unit.no, unit]))
-  const gone = acts.flatMap((act) =>
-    act.act === 'tapes pruned' || act.act === 'went on'
-      ? act.tapes.flatMap(({name, units: own}) => own.map((one) => createGone({...one, tape: name})))
-      : [],
+  const all = new Map(
+    gone.flatMap(({name, units: own}) => own.map((one) => [one.no, createGone({...one, tape: name})])),
   )
-  const goneNos = new Set(gone.map(({no}) => no))
-  const all = new Map(gone.map((unit) => [unit.no, unit]))
+  const goneNos = new Set(all.keys())
   // Tapes that another copy of the folder wrote, and the chains of their units.
   const foreign = new Set<string | null>()
   const refuseForeign = ({tape, chain}: FoundUnit, other?: RecordedUnit) => {
