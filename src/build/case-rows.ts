@@ -22,7 +22,7 @@ export function aRow(table: string, {day = '2026-03-02', ...row}: Row & {day?: s
 }
 
 /** Rows by table, in the order they were stored. */
-export type History = Partial<Record<string, Row[]>>
+export type History = Record<string, Row[]>
 
 export async function insertHistory(db: Database, history: History): Promise<void> {
   for (const [table, rows] of Object.entries(history)) await insertRows(db, table, rows)
@@ -32,8 +32,7 @@ export async function insertHistory(db: Database, history: History): Promise<voi
  * A column that a row leaves out becomes null if it may be null, else 0, false or an empty text; counts and flags of a walk
  * always have a value. `seq` becomes the row's position, and `x_present` says whether the row has the column `x`.
  */
-export async function insertRows(db: Database, table: string, rows: readonly Row[] = []): Promise<void> {
-  if (rows.length === 0) return
+export async function insertRows(db: Database, table: string, rows: readonly Row[]): Promise<void> {
   const needed = await db.all(
     z.object({name: z.string(), type: z.string()}),
     `select column_name as name, data_type as type from duckdb_columns()

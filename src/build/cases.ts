@@ -1,6 +1,6 @@
 import {availableParallelism, tmpdir} from 'node:os'
 import {basename, dirname, join, relative} from 'node:path'
-import {isMap, isScalar, LineCounter, parseDocument} from 'yaml'
+import {LineCounter, parseDocument, type Scalar, type YAMLMap} from 'yaml'
 import {z} from 'zod'
 import {STREAMS} from '../contract/streams.ts'
 import {businessDateOf, isCalendarDate, parseInstant} from '../core/clock.ts'
@@ -91,22 +91,35 @@ type ModelCase = z.output<typeof caseFile>[string] & {
   line: number
 }
 
-/** @throws CheckError `TEST_FILE` if the folder holds any other file, unless it is hidden, than `tests/<schema>.<table>.yaml` */
-function listCaseFiles(folder: string): string[] {
+/**
+ * The files of all tables, or of one.
+ * @throws CheckError `TEST_FILE` if the folder holds any other file, unless it is hidden, than `tests/<schema>.<table>.yaml`;
+ *   ConfigError `UNKNOWN_NAME`
+ */
+function listCaseFiles(folder: string, table?: string): string[] {
   const tests = join(folder, 'tests')
   const seen = listFilesBelow(tests).filter((file) => !file.slice(tests.length).includes('/.'))
   const stray = seen.find((file) => dirname(file) !== tests || !file.endsWith('.yaml'))
-  if (!stray) return listFiles(tests, '.yaml')
-  const problem = `File '${relative(folder, stray)}' in ${folder}: expected tests/<schema>.<table>.yaml; a SELECT of wrong rows is a check and belongs in checks/<name>.sql.`
-  throw newError('TEST_FILE', problem)
+  if (stray) {
+    const problem = `File '${relative(folder, stray)}' in ${folder}: expected tests/<schema>.<table>.yaml; a SELECT of wrong rows is a check and belongs in checks/<name>.sql.`
+    throw newError('TEST_FILE', problem)
+  }
+  const files = listFiles(tests, '.yaml')
+  if (table === undefined) return files
+  const own = files.filter((file) => tableOf(file) === table)
+  if (own.length > 0) return own
+  const problem = `Table '${table}' has no tests/${table}.yaml in LOANTAPE_SQL_DIR: ${expectOneOf(table, files.map(tableOf))}.`
+  throw newError('UNKNOWN_NAME', problem, {next: '`loantape test` without a name runs all.'})
 }
+
+const tableOf = (file: string) => basename(file, '.yaml')
 
 /** @throws CheckError `TEST_FILE` naming every problem found */
 function readCases(files: readonly string[], {models}: Pick<BuildPlan, 'models'>): ModelCase[] {
   const tables = models.map(({name}) => name).sort()
   const problems: string[] = []
   const cases = files.flatMap((file) => {
-    const table = basename(file, '.yaml')
+    const table = tableOf(file)
     try {
       if (!tables.includes(table)) throw new Error(`no model '${table}', ${expectOneOf(table, tables)}`)
       return parseCases(readSqlFile(file)).map((one) => ({...one, table, file}))
@@ -121,21 +134,16 @@ function readCases(files: readonly string[], {models}: Pick<BuildPlan, 'models'>
 
 function parseCases(text: string): Omit<ModelCase, 'table' | 'file'>[] {
   const lineCounter = new LineCounter()
-  const document = parseDocument(text, {schema: 'failsafe', lineCounter})
+  const document = parseDocument<YAMLMap.Parsed<Scalar.Parsed>>(text, {schema: 'failsafe', lineCounter})
   const [broken] = document.errors
   if (broken) throw new Error(broken.message.split('\n')[0])
   const {data, error} = caseFile.safeParse(document.toJS())
   if (error) throw new Error(describeIssues(error).join('; '))
-  const keys = isMap(document.contents)
-    ? document.contents.items.map(({key}) => key).filter((key) => isScalar(key))
-    : []
   return Object.entries(data).map(([name, one]) => {
-    const [offset = 0] = keys.find(({value}) => value === name)?.range ?? []
-    return {...one, name, line: lineCounter.linePos(offset).line}
+    const {key} = document.contents?.items.find((item) => item.key.value === name) ?? {}
+    return {...one, name, line: lineCounter.linePos(key?.range[0] ?? 0).line}
   })
 }
-
-type Zone = Pick<Counted, 'timeZone' | 'dayCutoff'>
 
 const MINUTE = 60_000
 const timestamp = (instant: number) => new Date(instant).toISOString().replace('T', ' ').replace('Z', '')
@@ -231,7 +239,7 @@ export type CaseResult = Awaited<ReturnType<typeof runCase>>
 
 interface Bench {
   plan: BuildPlan
-  zone: Zone
+  zone: Pick<Counted, 'timeZone' | 'dayCutoff'>
   mapped: ReadonlySet<string>
   around: NonNullable<BuildOptions['around']>
 }
@@ -266,9 +274,7 @@ async function buildCase(
 ): Promise<void> {
   const history = buildCaseHistory(walks, {zone, mapped})
   await insertHistory(db, history)
-  const days = Object.values(history)
-    .flatMap((rows = []) => rows.map(({business_date}) => String(business_date ?? '')))
-    .sort()
+  const days = Object.values(history).flatMap((rows) => rows.map((row) => String(row.business_date ?? '')))
   const needed = withAncestors(new Set([table]), plan.reads)
   const models = plan.models
     .filter(({name}) => needed.has(name))
@@ -287,7 +293,7 @@ async function buildCase(
   })
   const read = new Set(models.flatMap(({name}) => plan.reads.get(name) ?? []))
   const used = replaceSeeds(plan.seeds, own).filter(({name}) => read.has(`seed.${name}`))
-  const asOf = as_of ?? days.at(-1)
+  const asOf = as_of ?? days.sort().at(-1)
   if (asOf === undefined)
     throw newError('TEST_FILE', 'No walk says which day it is: expected one, or `as_of`.')
   await buildModels(db, {...plan, models, seeds: used}, {asOf, knownAt: known_at, ...zone}, {around})
@@ -343,7 +349,7 @@ export async function testModels(config: Config, table: string | undefined, worl
   }
   const fields = readMappedFields(dataFolderAt(config.dataDir)).map((field) => ({...field, since: null}))
   const plan = await compileModels(readSources(config, fields))
-  const cases = readCases(selectFiles(listCaseFiles(sqlDir), table), plan)
+  const cases = readCases(listCaseFiles(sqlDir, table), plan)
   const spillDir = join(tmpdir(), `loantape-test-${process.pid}`)
   const results: CaseResult[] = []
   const queue = cases.entries()
@@ -366,13 +372,4 @@ export async function testModels(config: Config, table: string | undefined, worl
   const passed = results.filter((result) => result.passed).length
   const duration_ms = Math.round(performance.now() - startedAt)
   return {folder: join(sqlDir, 'tests'), passed, failed: results.length - passed, duration_ms, cases: results}
-}
-
-function selectFiles(files: readonly string[], table: string | undefined): readonly string[] {
-  if (table === undefined) return files
-  const tables = files.map((file) => basename(file, '.yaml'))
-  if (tables.includes(table)) return files.filter((file) => basename(file, '.yaml') === table)
-  const expected = expectOneOf(table, tables)
-  const problem = `Table '${table}' has no tests/${table}.yaml in LOANTAPE_SQL_DIR: ${expected}.`
-  throw newError('UNKNOWN_NAME', problem, {next: '`loantape test` without a name runs all.'})
 }
