@@ -1,4 +1,4 @@
-import {chmodSync, existsSync, readFileSync, rmSync, utimesSync} from 'node:fs'
+import {chmodSync, existsSync, readFileSync, rmSync, utimesSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
@@ -86,19 +86,21 @@ test('a check that finds otherwise in a whole build is named', async () => {
   expect(readLastBuild(lab.folder)).toBeUndefined()
 })
 
-test('a release whose databases were touched, or that has a changed block, is never built upon', async () => {
+test('a release whose databases were touched, changed or cannot be read is never built upon', async () => {
   const touch = (path: string) => utimesSync(path, new Date(0), new Date(0))
-  const change = async (path: string) => {
-    await changeBlocks(path)
-    noteLastBuild(lab.folder, readLastBuild(lab.folder)!, requireRelease(lab.folder))
+  const loseHeader = (path: string) => {
+    chmodSync(path, 0o600)
+    writeFileSync(path, readFileSync(path).fill(0, 0, 4096))
   }
   const spoilt = [
     ['work', touch],
     ['database', touch],
-    ['database', change],
+    ['database', changeBlocks],
+    ['database', loseHeader],
   ] as const
   for (const [index, [name, spoil]] of spoilt.entries()) {
     await spoil(requireRelease(lab.folder)[name])
+    if (spoil !== touch) noteLastBuild(lab.folder, readLastBuild(lab.folder)!, requireRelease(lab.folder))
     await live(lab, 1, 1 + index)
     expect(readLastBuild(lab.folder)?.rebuilt).toBe(0)
   }
@@ -275,13 +277,16 @@ test('own models that count days up to the day of the release are built whole, w
   expect(await compareOwn(files, 'risk.*')).toMatchObject({code: 0, stdout})
 })
 
-test('a check that is said to be per deal finds a deal that did not change, but got a note', async () => {
-  const head = '-- No note.\n-- severity: warn\n-- per: deal_id\n'
-  const sql = 'select deal_id from core.deal join seed.note on subject = deal_id\n'
-  expect(await compareOwn({'checks/noted.sql': `${head}${sql}`}, 'core.deal')).toMatchObject({
-    code: 0,
-    stdout: expect.stringContaining(`Check 'noted' warned: 1 row: deal_000002.`),
-  })
+test('a check that is said to be per deal finds a deal that did not change, but got a note or was found before', async () => {
+  const head = '-- Nothing.\n-- severity: warn\n-- per: deal_id\nselect deal_id from core.deal'
+  const checks = {
+    'checks/noted.sql': `${head} join seed.note on subject = deal_id\n`,
+    'checks/second.sql': `${head} where deal_id = 'deal_000002'\n`,
+  }
+  const {code, stdout} = await compareOwn(checks, 'core.deal')
+  expect(code).toBe(0)
+  for (const name of ['noted', 'second'])
+    expect(stdout).toContain(`Check '${name}' warned: 1 row: deal_000002.`)
 })
 
 test.each(['deals', 'deals,borrowers'])(
