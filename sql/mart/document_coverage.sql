@@ -14,7 +14,7 @@
 -- documents: known documents; null when they were never listed
 -- has_appraisal: whether one of them is of category appraisal, compared as statuses are; null when unknown: they were never
 --   listed, or part of the list could not be read and the rest has none
--- last_appraisal_at: when the latest appraisal was uploaded, UTC; null when there is none
+-- last_appraisal_at: when the latest appraisal was uploaded, UTC; null when that of none is known
 with
 documents as (
   select

@@ -22,9 +22,9 @@
 -- ended_deals: deals whose status is of class ended_funded or ended_unfunded
 -- ended_amount: their sum, USD
 -- open_wa_ltv: loan-to-value of the open deals weighted by amount, Σ(amount × ltv) / Σ amount, as a ratio, over those with an
---   ltv of at most 1.5; null when none has one
+--   ltv of at most 1.5; null when no amount has one
 -- open_pooled_ltv: Σ amount / Σ value of the same deals, as a ratio; null when there are none
--- funded_wa_ltv: as open_wa_ltv, of the funded deals; null when none has an ltv of at most 1.5
+-- funded_wa_ltv: as open_wa_ltv, of the funded deals; null when no amount has an ltv of at most 1.5
 -- funded_pooled_ltv: as open_pooled_ltv, of the funded deals; null when none has an ltv of at most 1.5
 with
 present as (

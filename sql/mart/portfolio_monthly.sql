@@ -14,11 +14,11 @@
 -- open_deals: deals whose status was of class pipeline, funded or unclassified
 -- open_amount: sum of loan_amount, USD
 -- open_wa_ltv: loan-to-value weighted by amount, as a ratio, over open deals with an ltv of at
---   most 1.5; null when none has one
+--   most 1.5; null when no amount has one
 -- funded_deals: deals whose status was of class funded
 -- funded_amount: their sum, USD
 -- funded_wa_ltv: loan-to-value weighted by amount, as a ratio, over funded deals with an ltv of
---   at most 1.5; null when none has one
+--   at most 1.5; null when no amount has one
 with
 -- Deals of a bucket and class by their first and last month: few rows, however many deals there are. At the end of the last
 -- month they no longer count.

@@ -13,7 +13,7 @@
 -- open_deals: deals whose status is of class pipeline, funded or unclassified
 -- open_amount: their sum, USD
 -- open_wa_ltv: their loan-to-value weighted by amount, Σ(amount × ltv) / Σ amount, as a ratio, over those with an ltv of at
---   most 1.5; null when none has one
+--   most 1.5; null when no amount has one
 -- open_pooled_ltv: Σ amount / Σ value of the same deals, as a ratio; null when there are none
 -- open_ltv_coverage_pct: share of open_amount that these two cover, in percent; null when open_amount is 0
 -- open_average_amount: open_amount / open_deals, USD, half up; null when nothing is open
@@ -25,7 +25,7 @@
 -- pipeline_amount: their sum, USD
 -- funded_deals: deals whose status is of class funded
 -- funded_amount: their sum, USD
--- funded_wa_ltv: as open_wa_ltv, of the funded deals; null when none has an ltv of at most 1.5
+-- funded_wa_ltv: as open_wa_ltv, of the funded deals; null when no amount has an ltv of at most 1.5
 -- funded_pooled_ltv: as open_pooled_ltv, of the funded deals; null when none has an ltv of at most 1.5
 -- funded_ltv_coverage_pct: share of funded_amount that these two cover, in percent; null when funded_amount is 0
 -- funded_average_amount: funded_amount / funded_deals, USD, half up; null when nothing is funded

@@ -7,7 +7,6 @@
 -- Analysis, 2nd edition, 4.6. The curve is kept in whole units of 10^-24 and read at 12 decimals. Spells whose age when first
 -- seen is unknown are left out: `censored_stage_began_unseen` of mart.data_quality.
 -- grain: status, exit
--- order: status, exit
 -- adds_up: spells, completed, at_risk
 -- check: unique(status, exit)
 -- check: not_null(status, exit, spells, completed, at_risk)
