@@ -60,7 +60,9 @@ export async function atSource<T>(
 ): Promise<T> {
   const {folder, run, statuses, accepted, why} = asked
   const {runId, stateDb, world: outside} = run
-  const config = {...settings, description: readDescription(folder, accepted.has('source'))}
+  const description = readDescription(folder, accepted.has('source'))
+  const hasPages = !description || description.deals.page !== undefined
+  const config = {...settings, description, detail: hasPages ? settings.detail : ('off' as const)}
   outside.onProgress({step: 'opening'})
   await using opened = await openToSettle(config, {folder, stateDb}, outside)
   const {db, tapes, walks, streams} = opened

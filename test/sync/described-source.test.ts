@@ -591,6 +591,14 @@ test('a list of changes without end is left, and a walk made instead', async () 
   expect(await lab.queryHistory('select walk_id from walk')).toHaveLength(2)
 })
 
+test('a source without own pages is asked for none, and lacks none', async () => {
+  await using lab = await openForeign('plaza', plaza, (text) => text.replace(/"page": "[^"]*",/, ''))
+  const unread = {certificate: {records: 25, details: {fetched: 0, failed: 0}}}
+  expect(await lab.walk(DAY_1)).toMatchObject(unread)
+  receiveEvents(lab.folder, 'deal_000002')
+  expect(await applyEvents(lab.config, lab.createWorld(DAY_2))).toMatchObject({outcome: 'walked'})
+})
+
 test('a source that cannot list what changed keeps nobody from following webhooks', async () => {
   let answer = 200
   const page: Dialect['page'] = (records, {url}) => ({
