@@ -237,9 +237,8 @@ export async function listChanged({db, stream, client, config}: WalkTools): Prom
   const {startedAt} = await findPast(db, stream)
   if (config.description?.deals.changedSince === undefined || startedAt === null) return []
   // The source's clock may be an hour behind.
-  const since = new Date(Number(startedAt / 1000n) - HOUR_MS)
-  const filter = {changed_since: since.toISOString()}
-  const request = {path: stream.listPath, pageSize: config.pageSize, filter}
+  const changed_since = new Date(Number(startedAt / 1000n) - HOUR_MS).toISOString()
+  const request = {path: stream.listPath, pageSize: config.pageSize, filter: {changed_since}}
   const ids: string[] = []
   await db.closedWhile(async () => {
     for await (const {records} of walkPages(request, client)) {

@@ -269,22 +269,7 @@ test('without feeds the shipped job says so and does nothing', async () => {
   })
 })
 
-test('a feed that hangs keeps nobody from the warehouse', async () => {
-  lab.service.store.insert(someDeals(2))
-  const [asked, answer] = [createGate(), createGate()]
-  await using server = await startTestServer(async (_request, response) => {
-    asked.open()
-    await answer.opened
-    response.end('date,value\n2026-03-02,4.31\n')
-  })
-  const hanging = ingest(EVENING, urlFeed(server.url))
-  await asked.opened
-  expect(await lab.walk(EVENING)).toMatchObject({outcome: 'walked'})
-  answer.open()
-  expect(await hanging).toMatchObject({outcome: 'appended', feeds: [{appended: 1}]})
-})
-
-test('a reading that is stored after a later one does not supersede it', async () => {
+test('a feed that hangs keeps no other run waiting, and does not supersede what that run stores', async () => {
   const [asked, answer] = [createGate(), createGate()]
   await using server = await startTestServer(async (_request, response, turn) => {
     if (turn > 0) return void response.end('date,value\n2026-03-02,4.32\n')
