@@ -240,10 +240,12 @@ export async function listChanged({db, stream, client, config}: WalkTools): Prom
   const changed_since = new Date(Number(startedAt / 1000n) - HOUR_MS).toISOString()
   const request = {path: stream.listPath, pageSize: config.pageSize, filter: {changed_since}}
   const ids: string[] = []
+  let read = 0
   await db.closedWhile(async () => {
     for await (const {records} of walkPages(request, client)) {
       for (const record of records) if (isObject(record) && typeof record.id === 'string') ids.push(record.id)
-      if (ids.length >= MOST_HINTS) return
+      read += records.length
+      if (read >= MOST_HINTS) return
     }
   })
   return ids

@@ -579,16 +579,19 @@ test('between walks, events apply looks at what the source lists as changed, and
   expect(await lab.queryHistory('select walk_id from walk')).toHaveLength(2)
 })
 
-test('a list of changes without end is left, and a walk made instead', async () => {
+test('a list of changes without end is left, and a walk made instead if it names any', async () => {
+  let id = 'facilityNo'
   const page: Dialect['page'] = (records, {url}) => {
     const number = url.searchParams.has('since') ? url.searchParams.get('pageNumber') : null
-    return {body: number ? Array.from({length: 40_000}, (_, n) => ({facilityNo: `${number}_${n}`})) : records}
+    return {body: number ? Array.from({length: 40_000}, (_, n) => ({[id]: `${number}_${n}`})) : records}
   }
   await using lab = await openHinting(page)
   const config = {...lab.config, detailBudgetMinutes: 0}
   await lab.walk(DAY_1, {config})
   expect(await applyEvents(config, lab.createWorld(DAY_2))).toMatchObject({outcome: 'walked', appended: 0})
   expect(await lab.queryHistory('select walk_id from walk')).toHaveLength(2)
+  id = 'of_nobody'
+  expect(await applyEvents(config, lab.createWorld(DAY_3))).toMatchObject({outcome: 'unchanged'})
 })
 
 test('a source without own pages is asked for none, and lacks none', async () => {
