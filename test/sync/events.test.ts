@@ -154,7 +154,13 @@ test('an event that came after the walk which a run goes on with waits for the n
   expect(await lab.query(amount)).toEqual([{loan_amount: '400000.00'}])
 })
 
-test('a walk runs if a deal is gone, to prove it, and if details are off', async () => {
+test('a walk runs if a deal is gone, to prove it, if its page cannot be read, and if details are off', async () => {
+  changeRecords(lab, '/deals/deal_000001', ([deal]) => Object.assign(deal ?? {}, {status: 7}))
+  receive('deal_000001', 'deal_000003')
+  expect(await applyEvents(lab.config, lab.createWorld('2026-06-02T15:00:00Z'))).toMatchObject({
+    outcome: 'walked',
+    deals: 2,
+  })
   lab.service.store.remove('deal_000005')
   receive('deal_000005')
   expect(await applyEvents(lab.config, lab.createWorld(NOON))).toMatchObject({outcome: 'walked'})
