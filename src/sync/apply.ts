@@ -5,7 +5,7 @@ import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/strea
 import {type Database, inTransaction, quoteLiteral} from '../store/database.ts'
 import {writeSettings} from '../store/warehouse.ts'
 import {applyMapped} from './mapped-fields.ts'
-import {type Batch, type ChangePlan, dropPlan, type OpenWalk, stagedOf} from './plan-changes.ts'
+import {type Batch, type ChangePlan, type OpenWalk, stagedOf} from './plan-changes.ts'
 import {amountOf, buildReachSql, carryLate, clearStage, comparedSql, tablesOf} from './stream-tables.ts'
 
 /**
@@ -36,7 +36,9 @@ export async function applyObservations(
     await db.run(buildDriftSql(stream), [walkId])
     await clearStage(db, stream, batch.walkId)
   }
-  await dropPlan(db)
+  await db.run(
+    'drop view temp.incoming; drop table temp.repeated; drop table temp.change; drop table temp.absence',
+  )
 }
 
 /** Only ids are sorted for `seq`: a window over whole rows would run in one thread. */

@@ -167,12 +167,6 @@ function buildIncomingSql(stream: Stream, staged: string): string {
     qualify row_number() over (partition by ${idColumn} order by ${latestFirst}) = 1`
 }
 
-export function dropPlan(db: Database): Promise<void> {
-  return db.run(
-    `drop view temp.incoming; drop table temp.repeated; drop table temp.change; drop table temp.absence`,
-  )
-}
-
 /** The value a column has after observation `i`, given the state `h` before it. */
 function carry(stream: Stream, column: Column): string {
   const {name} = column

@@ -171,20 +171,18 @@ export async function readReasons(
      from history.raw.quarantine where ${WAITS}
      group by path, reason order by records desc, path, reason limit ${MOST_REASONS}`,
   )
-  const listed = reasons.filter(
-    (one) => one.path === (path ?? one.path) && one.reason === (reason ?? one.reason),
-  )
-  const waiting = listed.reduce((sum, one) => sum + one.records, 0)
-  const shown = Math.min(page, Math.max(1, Math.ceil(waiting / PER_PAGE)))
+  // A page beyond the last shows the last.
   const records = await db.all(
     waitingRow,
-    `select arg_max(quarantine_id, observed_at) as quarantine_id, arg_max(walk_id, observed_at) as walk_id,
-       stream, record_id, path, reason, count(*) as times, min(observed_at) as since, max(observed_at) as until
-     from history.raw.quarantine
-     where ${WAITS} and path = coalesce($1, path) and reason = coalesce($2, reason)
-     group by stream, record_id, coalesce(record_id, quarantine_id), path, reason
-     order by until desc, stream, record_id, quarantine_id
-     limit ${PER_PAGE} offset ${(shown - 1) * PER_PAGE}`,
+    `with waiting as (
+       select arg_max(quarantine_id, observed_at) as quarantine_id, arg_max(walk_id, observed_at) as walk_id,
+         stream, record_id, path, reason, count(*) as times, min(observed_at) as since, max(observed_at) as until
+       from history.raw.quarantine
+       where ${WAITS} and path = coalesce($1, path) and reason = coalesce($2, reason)
+       group by stream, record_id, coalesce(record_id, quarantine_id), path, reason
+     )
+     from waiting order by until desc, stream, record_id, quarantine_id
+     limit ${PER_PAGE} offset (select least(${page - 1}, greatest(count(*) - 1, 0) // ${PER_PAGE}) * ${PER_PAGE} from waiting)`,
     [path, reason],
   )
   return {reasons, records, per_page: PER_PAGE, pruned: (await countUnreplayed(db)).pruned}
