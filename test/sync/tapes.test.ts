@@ -196,7 +196,7 @@ test('a unit that a dead run settled on the tape of a day keeps its kind, whatev
   expect(listRecorded(stateDb).at(-1)?.kind).toBe('look')
 })
 
-test('a tape of a day that was lost while it was away counts again once it is back and written on', async () => {
+test('a tape of a day that was lost counts again once it is back and written on, unless it was given up', async () => {
   using stateDb = openStateDb(lab.folder.stateDb)
   using tapes = openTapesOf(stateDb)
   const settle = () => tapes.settleOfDay('2026-02-03', {kind: 'look'}, ({conclude}) => conclude(1n))
@@ -211,6 +211,10 @@ test('a tape of a day that was lost while it was away counts again once it is ba
   await settle()
   expect(listRecorded(stateDb).filter(({tape}) => tape === '2026-02-03')).toHaveLength(2)
   expect(listReadableTapes(lab.folder, stateDb, tapes.key).map(({name}) => name)).toContain('2026-02-03')
+  changeTape(stateDb, '2026-02-03', {outcome: 'lost', removed_at: '2026-02-04T00:00:00.000Z'})
+  await settle()
+  expect(listRecorded(stateDb).at(-1)).toMatchObject({tape: '2026-02-03.2'})
+  expect(listTapes(stateDb).at(-2)).toMatchObject({outcome: 'lost'})
 })
 
 test('a dead run’s tape of a day that is damaged before its end is left as it is', async () => {
@@ -230,21 +234,6 @@ test('a dead run’s tape of a day that is damaged before its end is left as it 
   expect(left && (await tapes.reopen(left, async () => undefined))).toBe(false)
   await settle()
   expect(readFileSync(path).equals(bytes)).toBe(true)
-})
-
-test('a tape of a day that was given up is not written on again, even if it comes back', async () => {
-  using stateDb = openStateDb(lab.folder.stateDb)
-  using tapes = openTapesOf(stateDb)
-  const settle = () => tapes.settleOfDay('2026-02-03', {kind: 'look'}, ({conclude}) => conclude(1n))
-  await settle()
-  changeTape(stateDb, '2026-02-03', {outcome: 'lost', removed_at: '2026-02-04T00:00:00.000Z'})
-  await settle()
-  expect(
-    listRecorded(stateDb)
-      .slice(-2)
-      .map(({tape}) => tape),
-  ).toEqual(['2026-02-03', '2026-02-03.2'])
-  expect(listTapes(stateDb).at(-2)).toMatchObject({outcome: 'lost'})
 })
 
 test('a damaged tape of an applied walk is left untouched and named', async () => {
