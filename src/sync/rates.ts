@@ -57,10 +57,9 @@ export async function ingestRates(config: Config, outside: World) {
       Object.assign(report, {appended, known: read - appended})
     }
     const results = readings.map(({report}) => report)
-    const isChanged = results.some(({appended}) => appended > 0)
     return {
       run_id: runId,
-      outcome: isChanged ? ('appended' as const) : ('unchanged' as const),
+      outcome: results.some(({appended}) => appended > 0) ? ('appended' as const) : ('unchanged' as const),
       /** Feeds that failed or had unreadable rows. */
       faulty: results.filter(({outcome, rejected}) => outcome === 'failed' || rejected > 0).length,
       feeds: results,

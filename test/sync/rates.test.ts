@@ -5,8 +5,6 @@ import {buildRelease} from '../../src/build/build.ts'
 import {bringUpToDate} from '../../src/record/bring-up-to-date.ts'
 import {verifyWarehouse} from '../../src/record/verify.ts'
 import {readConditions} from '../../src/schedule/alarms.ts'
-import {requireJob} from '../../src/schedule/job.ts'
-import {runJob} from '../../src/schedule/run-job.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {feedParser, parseRates} from '../../src/sync/rate-feed.ts'
 import {ingestRates, type RatesResult, readRateFeeds} from '../../src/sync/rates.ts'
@@ -182,7 +180,9 @@ test('failing feeds and an unreadable row harm nothing else; run rates prints th
   expect(alarmOf()).toMatchObject({state: 'faulty'})
   expect(await ingest(EVENING)).toMatchObject({outcome: 'unchanged', feeds: []})
   expect(alarmOf()).toMatchObject({state: 'ok', title: 'no feed of rates is named'})
-  expect(await ingest(EVENING)).toMatchObject({outcome: 'not_configured'})
+  const nowhere = {...withFeeds(), dataDir: '/proc/nowhere'}
+  for (const config of [withFeeds(), nowhere])
+    expect(await ingestRates(config, lab.createWorld())).toMatchObject({outcome: 'not_configured'})
 })
 
 test('another service gives a data folder no rates and sees no key', async () => {
@@ -253,20 +253,6 @@ test('the wait that the source told a feed holds for the next feeds and runs, to
   expect(await ingest(EVENING, {name: 'service'})).toMatchObject({feeds: [failed]})
   expect(await failureOf(lab.walk(EVENING))).toMatchObject({code: 'SOURCE_RATE_LIMITED'})
   expect(lab.service.requests.count).toBe(asked)
-})
-
-test('without feeds the shipped job says so and does nothing', async () => {
-  const job = requireJob(lab.config, 'rates')
-  const request = {job, slot: undefined}
-  const result = await runJob({...lab.config, dataDir: '/proc/nowhere'}, request, lab.createWorld(EVENING))
-  expect(result.steps).toEqual([
-    {do: 'ingest_rates', result: {run_id: null, outcome: 'not_configured', faulty: 0, feeds: []}},
-  ])
-  const missing = {...lab.config, ratesFile: fileOf('none.json')}
-  expect(await failureOf(ingestRates(missing, lab.createWorld()))).toMatchObject({
-    code: 'RATES_FILE',
-    exitCode: 2,
-  })
 })
 
 test('a feed that hangs keeps no other run waiting, and does not supersede what that run stores', async () => {
@@ -354,6 +340,8 @@ test('a wrong feeds file is named with its field', () => {
     expect(() => readRateFeeds(config)).toThrow(/^Rate feeds in '.*rates\.json'/)
   }
   expect(() => readRateFeeds(withFeeds(csvFeed(), csvFeed()))).toThrow(/feeds: expected each name once/)
+  const missing = {...lab.config, ratesFile: fileOf('none.json')}
+  expect(() => readRateFeeds(missing)).toThrow(expect.objectContaining({code: 'RATES_FILE', exitCode: 2}))
 })
 
 test('the feeds that docs/rates.md shows can be read', () => {
