@@ -117,7 +117,6 @@ function formatAct(act: Act): {frame: Frame; body: Buffer}[] {
   const parts: Buffer[] = []
   const text = JSON.stringify(act, (name, value) => {
     const isList = Array.isArray(value)
-    if (LONG.includes(name) && typeof value === 'number') throw new Error(`'${name}' of an act is a number`)
     if (!LONG.includes(name) || (!isList && typeof value !== 'string')) return value
     const own = isList ? [...formatParts(value)] : [JSON.stringify(value)]
     parts.push(...own.map((part) => Buffer.from(part)))
@@ -243,11 +242,10 @@ function applyParts(stateDb: StateDb, act: Act): void {
   }
 }
 
-/** Stores a batch as not yet handed over. Call it in a transaction. */
+/** Stores a batch as not yet handed over, which one without files never is. Call it in a transaction. */
 function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: string}): void {
   const {lines, files, ...named} = batch
-  const is_handed_over = Number(files.length === 0)
-  const {lastInsertRowid: batch_no} = stateDb.insert('journal_batch', {...named, is_handed_over})
+  const {lastInsertRowid: batch_no} = stateDb.insert('journal_batch', {...named, is_handed_over: 0})
   for (const {name, content} of files)
     stateDb.insert('journal_file', {batch_no, name, content: gzipSync(content)})
   // Lines of a reversal also name the batch that they reverse; only the fields of a line are stored.
