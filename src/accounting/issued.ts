@@ -40,18 +40,18 @@ export function markHandedOver(
 export type BatchLine = z.output<typeof batchLine>
 const batchLine = issuedLineSchema.extend({batch_id: z.string()})
 
-/** Lines in the order of issue: all, or those of a month. */
+/** Lines in the order of issue: all, or those of a month or a batch. */
 export const listIssuedLines = (
   stateDb: StateDb,
   profile: string,
-  {period = null}: {period?: string | null} = {},
+  {period = null, batch_id = null}: {period?: string | null; batch_id?: string | null} = {},
 ): BatchLine[] =>
   stateDb.all(
     batchLine,
     `select batch_id, issued_line.* from issued_line join journal_batch using (batch_no)
-     where profile = ?1 and (?2 is null or issued_line.period = ?2)
+     where profile = ?1 and (?2 is null or issued_line.period = ?2) and (?3 is null or batch_id = ?3)
      order by batch_no, issue_no, journal_no, line_no`,
-    [profile, period],
+    [profile, period, batch_id],
   )
 
 /** All lines of the deals of which a true-up took something back later than otherwise, in the order of issue. */

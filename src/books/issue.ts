@@ -349,11 +349,10 @@ export async function previewJournal(config: Config, request: JournalRequest, wo
   }
   const issuing = issueMonths(config, request, {folder: copy, stateDb, perform}, world)
   const batches = await Array.fromAsync(issuing)
-  const lines = listIssuedLines(stateDb, request.profile.name)
   return batches.map((batch) => ({
     /** The files no longer exist. */
     batch: {...batch, dir: ''},
-    accounts: addUpAccounts(lines.filter(({batch_id}) => batch_id === batch.batch_id)),
+    accounts: addUpAccounts(listIssuedLines(stateDb, batch.profile, {batch_id: batch.batch_id})),
     files: readBatchFiles(stateDb, batch)
       .slice(0, -1)
       .map(({name, text}) => ({name, head: text.split('\n', 5).join('\n')})),
