@@ -184,11 +184,10 @@ export async function deliverBatches(
         requireHandedOver(stateDb, folder, one, world),
       )
     })
-  const targets = readTargets(config, request.targets)
   // Of every target before any is sent to: a delivery may be stopped.
-  const lacking = new Map(targets.map((to) => [to, listLacking(to)]))
-  const deliver = (batch: NamedBatch, target: NamedTarget) => deliverBatch(stateDb, batch, target, world)
-  const results = await sendToEach((to) => lacking.get(to) ?? [], targets, deliver, world)
+  const lacking = readTargets(config, request.targets).map((to) => ({to, batches: listLacking(to)}))
+  const deliver = (batch: NamedBatch, to: NamedTarget) => deliverBatch(stateDb, batch, to, world)
+  const results = await sendToEach(lacking, deliver, world)
   const isAsked = ({profile, batch_id}: DeliveryResult) =>
     request.batches.some((batch) => batch.profile === profile && batch.batch_id === batch_id)
   return results.filter((result) => result.outcome === 'delivered' || isAsked(result))
@@ -212,6 +211,7 @@ export async function redeliverBatch(
   }
   const named =
     targets.length > 0 ? readTargets(config, targets) : findEarlierTargets(stateDb, config, batchId)
+  const asked = named.map((to) => ({to, batches}))
   const deliver = async (batch: NamedBatch, to: NamedTarget | FormerTarget) => {
     if ('target' in to) return await deliverBatch(stateDb, batch, {...to, isAgain: true}, world)
     const where = `to '${to.name}' (${to.place}), where there is no target now`
@@ -220,7 +220,7 @@ export async function redeliverBatch(
       next: NAME_TARGETS,
     })
   }
-  return await sendToEach(() => batches, named, deliver, world)
+  return await sendToEach(asked, deliver, world)
 }
 
 const NAME_TARGETS = 'Name targets with --deliver.'
@@ -248,27 +248,25 @@ function findEarlierTargets(
 
 /** Sends each target its batches, each once. A failing target stops no other: failures are logged, the first is thrown at the end. */
 async function sendToEach<Sent, To extends {name: string}>(
-  batchesFor: (target: To) => readonly NamedBatch[],
-  targets: readonly To[],
-  send: (batch: NamedBatch, target: To) => Promise<Sent>,
+  asked: readonly {to: To; batches: readonly NamedBatch[]}[],
+  send: (batch: NamedBatch, to: To) => Promise<Sent>,
   world: World,
 ): Promise<Sent[]> {
   const sent: Sent[] = []
   const failures: unknown[] = []
-  for (const target of targets) {
+  for (const {to, batches} of asked) {
     const failed = new Set<string>()
-    const batches = new Map(batchesFor(target).map((batch) => [batch.dir, batch]))
-    for (const batch of batches.values()) {
+    for (const batch of new Map(batches.map((one) => [one.dir, one])).values()) {
       // The batches of a journal build on each other.
       if (failed.has(batch.profile) && findJournalProfile(batch.profile)) continue
       world.onProgress({step: 'delivering'})
       try {
-        sent.push(await send(batch, target))
+        sent.push(await send(batch, to))
       } catch (error) {
         if (world.signal.aborted) throw error
         failures.push(error)
         const [{profile, batch_id}, {code}] = [batch, explainError(error)]
-        world.log.warn({code, profile, batch_id}, `delivery to '${target.name}' failed`)
+        world.log.warn({code, profile, batch_id}, `delivery to '${to.name}' failed`)
         // The next batch would meet the same dead target and wait as long.
         if (isOfKind(error, 'auth', 'deferred')) break
         failed.add(profile)
@@ -289,6 +287,7 @@ export function createBackupSender(config: Config, targets: readonly string[], w
     const files = listed.map(({path: name, ...file}) => ({name, ...file}))
     const made = {profile: `backup/${folder_id}`, batch_id: nameOf(manifest), dir, files}
     const send = (_made: NamedBatch, target: NamedTarget) => sendBackup(made, target, world)
-    return sendToEach(() => [made], named, send, world)
+    const asked = named.map((to) => ({to, batches: [made]}))
+    return sendToEach(asked, send, world)
   }
 }
