@@ -251,10 +251,8 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
   // them.
   const isNamed = (program: string) => program !== '__proto__' && /\S/.test(program)
   const programs = found.filter((program) => program !== null).filter(isNamed)
-  const draft = draftMapping(programs)
-  parseMapping(draft, file)
   try {
-    writeFileSync(file, draft, {flag: 'wx'})
+    writeFileSync(file, draftMapping(programs), {flag: 'wx'})
   } catch (cause) {
     const code = codeOf(cause)
     if (['ENOENT', 'ENOTDIR'].includes(code))

@@ -74,14 +74,10 @@ function requireStanding(stateDb: StateDb, no: string): Note {
 export const listNotes = (stateDb: StateDb): Note[] =>
   stateDb.all(noteSchema, 'select * from note order by note_no')
 
-/** Neither replaced nor withdrawn. */
-type StandingNote = z.output<typeof standingNote>
-const standingNote = noteSchema.extend({text: z.string()})
-
-/** Ordered by subject and number. */
-export const listStanding = (stateDb: Pick<StateDb, 'all'>, about: 'day' | 'limit'): StandingNote[] =>
+/** Neither replaced nor withdrawn, ordered by subject and number. */
+export const listStanding = (stateDb: Pick<StateDb, 'all'>, about: 'day' | 'limit') =>
   stateDb.all(
-    standingNote,
+    noteSchema.extend({text: z.string()}),
     `select * from note
      where about = ? and text is not null and note_no not in (select replaces from note where replaces is not null)
      order by subject, note_no`,

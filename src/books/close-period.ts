@@ -62,10 +62,8 @@ export async function closePeriod(
   await using history = await openHistory(folder, world)
   const {waiting} = await countUnreplayed(history)
   const not_issued: NotIssued[] = []
-  for (const open of await listNotIssued(config, [], release)) {
-    const isEarlier = open.period < period && open.entries !== null
-    if (isEarlier && (await hasLaterKnowledge(stateDb, release, open))) not_issued.push(open)
-  }
+  for (const open of await listNotIssued(config, [], release))
+    if (open.period < period && (await hasLaterKnowledge(stateDb, release, open))) not_issued.push(open)
   const haveOpenings = profiles.length > 0 && profiles.every((name) => hasOpenings(stateDb, name))
   perform(() => {
     requireNext(stateDb, period, span.first)
