@@ -314,13 +314,15 @@ export function createTruth() {
     },
     hasUnread: () => open !== undefined && read(open).unread.length > 0,
     /**
-     * Replays the quarantine with a schema that can read {@link UNREADABLE} amounts.
+     * Replays the quarantine with a schema that can read {@link UNREADABLE} amounts; nothing of a refused walk is believed.
      *
      * @returns how many records it read
      */
     replay() {
       let replayed = 0
-      const waiting = quarantine.filter(({isReplayed, isLost}) => !isReplayed && !isLost)
+      const waiting = quarantine.filter(
+        ({isReplayed, isLost, isOfRefused}) => !isReplayed && !isLost && !isOfRefused,
+      )
       const byWalk = Map.groupBy(waiting, ({batch}) => batch)
       for (const entries of byWalk.values()) {
         const latest = new Map<string, {entry: Unread; fields: Shown}>()
