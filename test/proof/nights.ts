@@ -188,8 +188,14 @@ function drawNight(growing: Growing, night: number): Record<string, Row[]> {
     while (random.chance(chance)) work(`deal_${random.integer(0, DEALS)}`)
   }
 
-  if (night === 0)
+  const list = (stream: string, parent_id: string, counts: Row = {}) =>
+    put('listing', {...aRow('listing', {stream, parent_id, ...counts}), walk_id, observed_at: stamp(25)})
+
+  if (night === 0) {
     put('mapped_field', {name: 'note', path: '["note"]', type: 'VARCHAR', meaning: '', since: null})
+    // Whether any documents were listed is a matter of the lender, not of half the deals.
+    for (const deal of ['deal_0', 'deal_1', 'deal_2', 'deal_3', 'deal_4', 'deal_5']) list('document', deal)
+  }
   const changed = night === 0 ? DEALS : random.pick([0, 1, 2, 3, 4, 6])
   for (let place = 0; place < changed; place += 1) {
     const isReplay = night > 0 && random.chance(0.2)
@@ -241,8 +247,7 @@ function drawNight(growing: Growing, night: number): Record<string, Row[]> {
       add(`${stream}_version`, random.integer(20, 29), {...row, ...category})
     })
     some(0.4, (parent_id) => {
-      const counts = {records: random.integer(0, 3), quarantined: random.integer(0, 1)}
-      put('listing', {...aRow('listing', {stream, parent_id, ...counts}), walk_id, observed_at: stamp(25)})
+      list(stream, parent_id, {records: random.integer(0, 3), quarantined: random.integer(0, 1)})
     })
   }
   some(0.3, (deal_id) => {
