@@ -230,7 +230,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     /** Sends alarms at intervals, also that the source is not served, or is served again. */
     tell(): void {
       const now = world.realClock.now()
-      if (problem?.code !== fault?.code) faultSince = now
+      faultSince = problem?.code === fault?.code ? Math.min(faultSince, now) : now
       fault = problem
       if (telling || ending || isBefore(now, tellAt, TELL_MS)) return
       tellAt = now + TELL_MS
