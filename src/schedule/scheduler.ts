@@ -123,7 +123,7 @@ export function createScheduler(
         world.log.error(fields, 'a run takes too long and is being stopped')
         asked.set(attempt, now)
         sendSignal(pid, 'SIGTERM')
-      } else if (now - askedAt >= TERM_MS) {
+      } else if (Math.abs(now - askedAt) >= TERM_MS) {
         endRun(stateDb, run, describeTimeout(job), now)
         asked.delete(attempt)
         sendSignal(pid, 'SIGKILL')

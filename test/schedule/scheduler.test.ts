@@ -621,13 +621,16 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
 })
 
 test.each([
-  ['the server that started it is gone', [aJob({timeoutMinutes: 30})], 30],
-  ['its job is, too: after the usual time', [], 240],
-])('a run that hangs is ended even if %s', async (_, jobs, minutes) => {
+  ['the server that started it is gone', [aJob({timeoutMinutes: 30})], 30, 0],
+  ['its job is, too: after the usual time', [], 240, 0],
+  ['the clock is set back once it was asked', [aJob({timeoutMinutes: 30})], 30, 5 * HOUR],
+])('a run that hangs is ended even if %s', async (_, jobs, minutes, backMs) => {
   const {said, ended} = await aDeafRun()
   const next = aScheduler(jobs)
   next.watch(minutes)
   expect((await said.next()).value).toBe('asked')
+  now -= backMs
+  if (backMs > 0) next.watch(minutes + 5)
   now += 10_000
   next.tick()
   expect(await ended).toEqual({code: null, signal: 'SIGKILL'})
