@@ -17,26 +17,27 @@ const RATE_FROM_MS = 1000
 /** Shorter waits are not shown: the line would flicker. */
 const WAITING_FROM_MS = 2000
 
-const isHeldUp = (source: Progress['source'], now: number) =>
-  now - (source?.waitingSince ?? now) >= WAITING_FROM_MS
+const isHeldUp = (source: Progress['source']) =>
+  source?.waitingSince != null && realClock.now() - source.waitingSince >= WAITING_FROM_MS
 
 /** Shows one line of a terminal, or logs. The last report is shown again and again until the end. */
 function createDisplay(stderr: Surroundings['stderr'], log: Log) {
   let last: Progress | undefined
   let timer: NodeJS.Timeout | undefined
   let step = ''
-  let [startedAt, shownAt] = [0, 0]
+  // By a clock that nobody sets.
+  let [startedAt, shownAt] = [0, Number.NEGATIVE_INFINITY]
   /** The counts of the last {@link RATE_OVER_MS}. */
   let past: {at: number; done: number}[] = []
 
   function draw(progress: Progress): void {
-    const now = realClock.now()
+    const now = performance.now()
     const {done = 0, total, pages, source} = progress
     const isNew = progress.step !== step || done < (past.at(-1)?.done ?? 0)
     if (isNew) [step, startedAt, past] = [progress.step, now, []]
     else if (now - shownAt < DRAWN_EVERY_MS) return
     shownAt = now
-    const isWaiting = isHeldUp(source, now)
+    const isWaiting = isHeldUp(source)
     // The rate is measured anew after a wait.
     past = [...past.filter(({at}) => !isWaiting && now - at <= RATE_OVER_MS), {at: now, done}]
     const [first = {at: now, done}] = past
@@ -58,19 +59,19 @@ function createDisplay(stderr: Surroundings['stderr'], log: Log) {
   }
 
   function logProgress({source, ...progress}: Progress): void {
-    const now = realClock.now()
+    const now = performance.now()
     if (now - shownAt < LOGGED_EVERY_MS) return
     shownAt = now
-    const reason = isHeldUp(source, now) && {reason: 'waiting: rate limit'}
+    const reason = isHeldUp(source) && {reason: 'waiting: rate limit'}
     log.info({...progress, ...(source && {waited_ms: source.waitedMs}), ...reason}, 'progress')
   }
 
   const show = stderr.isTTY ? draw : logProgress
   /** Clears the line before something else is printed. */
   function hide(): void {
-    if (!stderr.isTTY || shownAt === 0) return
+    if (!stderr.isTTY || shownAt < 0) return
     stderr.write('\r\x1b[K')
-    shownAt = 0
+    shownAt = Number.NEGATIVE_INFINITY
   }
   return {
     report(progress: Progress): void {

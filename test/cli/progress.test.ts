@@ -44,6 +44,10 @@ test('a step shows elapsed time, its own unit, time left, rate and pages, and th
   go(report, details, 5, 20)
   vi.advanceTimersByTime(500)
   expect(shown()).toMatch(/^details {6}0:20 {2}100 of 2,500 {2}8:[0-2]\d left {2}(4\.[89]|5\.0)\/s$/)
+  // The clock is set back.
+  vi.setSystemTime(Date.now() - 3_600_000)
+  vi.advanceTimersByTime(1000)
+  expect(shown()).toMatch(/^details {6}0:21 {2}100 of 2,500 /)
   go(report, {step: 'walking', unit: 'deals', done: 0, total: null, pages: 1}, 100, 2)
   vi.advanceTimersByTime(500)
   expect(shown()).toBe('walking      0:02  200 deals  80/s  1 page')
