@@ -50,11 +50,13 @@ export const CONTENT_TYPES: ReadonlyMap<string, string> = new Map([
 
 export type NamedBatch = Pick<BatchResult, 'profile' | 'batch_id' | 'dir'>
 
-/** Rows in the order of the table's Parquet file. That must be given: the database keeps changed rows at the end. */
+/**
+ * Rows in the order of the table's Parquet file. That must be given: the database keeps changed rows at the end. Rows that share
+ * their place are in the order of the database: otherwise, each query would have them in another.
+ */
 export function inOrder({manifest}: Pick<Release, 'manifest'>, table: string): string {
   const order = manifest.tables.find(({name}) => name === table)?.order ?? []
-  const by = order.length === 0 ? '' : ` order by ${order.map(quoteName).join(', ')}`
-  return `(from release.${table}${by})`
+  return `(from release.${table} order by ${[...order.map(quoteName), 'rowid'].join(', ')})`
 }
 
 export interface WrittenFile extends ControlTotals {
