@@ -70,10 +70,8 @@ export function openSession(
       }),
     /** 64-bit integers and decimals arrive as text. */
     async rows<T>(row: z.ZodType<T>, query: string): Promise<T[]> {
-      const found = await explained(async () => {
-        const result = await client.query({query, format: 'JSONEachRow', abort_signal: signal})
-        return await result.json()
-      })
+      const asked = {query, format: 'JSONEachRow', abort_signal: signal} as const
+      const found = await explained(async () => (await client.query(asked)).json())
       return z.array(row).parse(found)
     },
     send: (query: string, path: string): Promise<void> =>

@@ -55,13 +55,13 @@ export async function openPostgres(
       const [isOurs] = await session.column(z.boolean(), lock)
       if (!isOurs) throw newError('PUBLISH_LOCKED', `Another publication to ${server} is under way.`)
       await dropOldSchemas(session, world)
-      await grantReading(session, (await listSchemas(session)).live, request.reader)
+      await grantReading(session, await listSchemas(session, 'live'), request.reader)
       return await findPublished(session)
     },
     async publish(publication) {
       const {release, tables} = publication
       const schemas = [...new Set([STATE, ...tables.map(({schema}) => schema)])]
-      const foreign = (await listSchemas(session)).foreign.filter((name) => schemas.includes(name))
+      const foreign = (await listSchemas(session, 'foreign')).filter((name) => schemas.includes(name))
       if (foreign.length > 0)
         throw newError(
           'PUBLISH_FOREIGN',
@@ -90,7 +90,7 @@ export async function openPostgres(
       const rename = (from: string, to: string) =>
         session.run(`alter schema ${escapeIdentifier(from)} rename to ${escapeIdentifier(to)}`)
       // Renaming a schema needs no lock that readers hold.
-      for (const [index, schema] of (await listSchemas(session)).live.entries())
+      for (const [index, schema] of (await listSchemas(session, 'live')).entries())
         await rename(schema, `loantape_old_${transaction}_${index}`)
       for (const schema of schemas) await rename(nameOf(schema), schema)
       // Cut short, nobody would know whether it took place.
@@ -210,7 +210,7 @@ async function lockOldTables(
   {lockMs = 500}: PostgresRequest,
   {realClock}: Pick<World, 'realClock'>,
 ): Promise<void> {
-  const tables = await listTables(session, (await listSchemas(session)).live)
+  const tables = await listTables(session, await listSchemas(session, 'live'))
   const [state] = tables
   if (!state) return
   await session.run('savepoint swap')
@@ -305,24 +305,22 @@ const MARK = 'loantape release'
 const STATE = 'loantape'
 
 /** Readers see `live` schemas; `old` ones were replaced or never finished; `foreign` ones are not ours. */
-async function listSchemas(session: Session): Promise<{live: string[]; old: string[]; foreign: string[]}> {
-  const schemas = await session.rows(
-    z.object({name: z.string(), kind: z.string()}),
-    `select nspname as name,
-       case
-         when coalesce(obj_description(oid, 'pg_namespace'), '') not like '${MARK} %' then 'foreign'
-         when nspname ~ '^loantape_(old|new)_[0-9]+_' then 'old'
-         else 'live'
-       end as kind
-     from pg_namespace order by nspname`,
+const listSchemas = (session: Session, kind: 'live' | 'old' | 'foreign'): Promise<string[]> =>
+  session.column(
+    z.string(),
+    `select nspname from pg_namespace
+     where $1 = case
+       when coalesce(obj_description(oid, 'pg_namespace'), '') not like '${MARK} %' then 'foreign'
+       when nspname ~ '^loantape_(old|new)_[0-9]+_' then 'old'
+       else 'live'
+     end
+     order by nspname`,
+    [kind],
   )
-  const list = (kind: string) => schemas.filter((schema) => schema.kind === kind).map(({name}) => name)
-  return {live: list('live'), old: list('old'), foreign: list('foreign')}
-}
 
 /** Drops earlier releases, without `cascade`, which would drop objects of others; one in use stays until the next publication. */
 async function dropOldSchemas(session: Session, world: Pick<World, 'log'>): Promise<void> {
-  for (const schema of (await listSchemas(session)).old) {
+  for (const schema of await listSchemas(session, 'old')) {
     const tables = await listTables(session, [schema])
     const drops = tables.map((table) => `drop table ${table};`).join(' ')
     try {
