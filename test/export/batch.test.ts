@@ -94,24 +94,19 @@ test("Parquet is byte for byte that of the release, whatever other profiles' opt
     expect(readFileSync(join(dir, file)).equals(readFileSync(join(release.dir, file)))).toBe(true)
 })
 
-test('other tables or another release make another batch, another order of tables does not', async () => {
+test('other tables, another release, a month or one that is not over make another batch, another order of tables does not', async () => {
   const all = await write()
   const one = await write('csv', ['core.deal'])
   expect(one).toMatchObject({files: 2, rows: 3})
-  expect(one.batch_id).not.toBe(all.batch_id)
   expect((await write('csv', ['mart.portfolio_summary', 'core.deal'])).batch_id).toBe(all.batch_id)
-  const other = await publishTables(folder, {release_id: 'other'})
-  expect((await write('csv', undefined, other)).batch_id).not.toBe(all.batch_id)
-})
-
-test('a batch for a month is another one, and so is one for a month that is not over', async () => {
-  const months = [undefined, ...['2026-01', '2026-02'].map((period) => ({period, isComplete: true}))]
-  const periods = [...months, {period: '2026-02', isComplete: false}]
-  const batches = await Array.fromAsync(periods, (period) =>
+  const other = await write('csv', undefined, await publishTables(folder, {release_id: 'other'}))
+  const months = ['2026-01', '2026-02'].map((period) => ({period, isComplete: true}))
+  const batches = await Array.fromAsync([...months, {period: '2026-02', isComplete: false}], (period) =>
     writeBatch(folder, release, {profile: 'csv', period}),
   )
-  expect(new Set(batches.map(({batch_id}) => batch_id)).size).toBe(4)
-  expect(batches.map(({dir}) => readManifest(dir).period_complete)).toEqual([null, true, true, false])
+  expect(new Set([all, one, other, ...batches].map(({batch_id}) => batch_id)).size).toBe(6)
+  const complete = [all, ...batches].map(({dir}) => readManifest(dir).period_complete)
+  expect(complete).toEqual([null, true, true, false])
 })
 
 test('a batch is not written again unless it is gone or damaged, and then has the same bytes', async () => {

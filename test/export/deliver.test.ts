@@ -9,44 +9,47 @@ import {openBooks} from '../support/books.ts'
 import {failureOf} from '../support/lab.ts'
 import {useShared} from '../support/set-up.ts'
 
-const walkOn = (day: string, amount: number, status = 'funded') =>
-  books.walk(day, {a: {loan_amount: amount, status}})
+/** Books of one loan, whose journals go to a share that is not there yet. */
+async function open(...walks: [day: string, amount: number, status?: string][]) {
+  const books = openBooks()
+  const inbox = join(books.folder.root, 'inbox')
+  const config = {...books.config, targetsFile: join(books.folder.root, 'targets.json')}
+  writeFileSync(config.targetsFile, JSON.stringify({share: {kind: 'folder', path: inbox}}))
+  const walkOn = (day: string, loan_amount: number, status = 'funded') =>
+    books.walk(day, {a: {loan_amount, status}})
+  for (const walk of walks) await walkOn(...walk)
+  const send = async (month: string, day: string) => {
+    const batches = await books.export('xero', month, day)
+    return deliverBatches(config, {batches, targets: ['share']}, books.at(day))
+  }
+  return {...books, inbox, config, walkOn, send}
+}
 
-/** A loan is funded on January 20 and grows on January 25: two batches, neither delivered yet. */
-const books = await useShared(openBooks())
-const inbox = join(books.folder.root, 'inbox')
-const targetsFile = join(books.folder.root, 'targets.json')
-writeFileSync(targetsFile, JSON.stringify({share: {kind: 'folder', path: inbox}}))
-const config = {...books.config, targetsFile}
-await walkOn('2026-01-05', 100, 'draft')
-await walkOn('2026-01-20', 100)
+/** The loan is funded on January 20 and grows on January 25: two batches, neither delivered yet. */
+const books = await useShared(open(['2026-01-05', 100, 'draft'], ['2026-01-20', 100]))
+const {inbox, config, walkOn, send} = books
 
 beforeEach(() => {
   rmSync(inbox, {recursive: true, force: true})
 })
 
-async function exportAndDeliver(day: string) {
-  const batches = await books.export('xero', '2026-01', day)
-  return deliverBatches(config, {batches, targets: ['share']}, books.at(day))
-}
+const deliveredOf = (...months: string[]) =>
+  months.map((month) => ({batch_id: expect.stringContaining(month), outcome: 'delivered'}))
 
 test('a journal batch that could not be delivered goes with the next one', async () => {
-  expect(await failureOf(exportAndDeliver('2026-01-21'))).toMatchObject({code: 'TARGET_REFUSED'})
+  expect(await failureOf(send('2026-01', '2026-01-21'))).toMatchObject({code: 'TARGET_REFUSED'})
   await walkOn('2026-01-25', 130)
   mkdirSync(inbox)
-  const delivered = await exportAndDeliver('2026-01-26')
+  const delivered = await send('2026-01', '2026-01-26')
   expect(delivered.map(({outcome}) => outcome)).toEqual(['delivered', 'delivered'])
   const batches = Object.keys(books.readBatches('xero', '2026-01')).sort()
   expect(batches).toHaveLength(2)
   expect(readdirSync(join(inbox, 'xero')).sort()).toEqual(batches)
-  expect(await exportAndDeliver('2026-01-26')).toMatchObject([{outcome: 'unchanged'}])
-})
-
-test('a journal with nothing to book has nothing to deliver', async () => {
+  expect(await send('2026-01', '2026-01-26')).toMatchObject([{outcome: 'unchanged'}])
+  // A month with nothing to book has nothing to deliver.
   await walkOn('2026-02-02', 130)
-  const batches = await books.export('xero', '2026-02', '2026-02-03')
-  expect(batches).toMatchObject([{outcome: 'empty'}])
-  expect(await deliverBatches(config, {batches, targets: ['share']}, books.at('2026-02-03'))).toEqual([])
+  expect(await books.export('xero', '2026-02', '2026-02-03')).toMatchObject([{outcome: 'empty'}])
+  expect(await send('2026-02', '2026-02-03')).toEqual([])
 })
 
 test('a journal whose files are gone is restored before it is named, delivered or redelivered, also to a renamed target', async () => {
@@ -115,27 +118,20 @@ test('a target that fails gets no later batch of that journal, and one that cann
 
 test('a batch of an earlier month that could not be delivered goes with the next month, even if that has none', async () => {
   mkdirSync(inbox)
-  const send = async (month: string, day: string) =>
-    deliverBatches(
-      config,
-      {batches: await books.export('xero', month, day), targets: ['share']},
-      books.at(day),
-    )
-  const delivered = (month: string) => ({batch_id: expect.stringContaining(month), outcome: 'delivered'})
-  await exportAndDeliver('2026-02-03')
+  await send('2026-01', '2026-02-03')
   await books.learnLate('2026-01-24', '2026-02-04', 'a', '110.00')
   await walkOn('2026-02-05', 150)
   rmSync(inbox, {recursive: true})
   expect(await failureOf(send('2026-02', '2026-02-06'))).toMatchObject({code: 'TARGET_REFUSED'})
   mkdirSync(inbox)
-  expect(await send('2026-02', '2026-02-06')).toMatchObject([delivered('2026-01-'), delivered('2026-02-')])
+  expect(await send('2026-02', '2026-02-06')).toMatchObject(deliveredOf('2026-01-', '2026-02-'))
   expect(await send('2026-02', '2026-02-06')).toMatchObject([{outcome: 'unchanged'}])
   await books.learnLate('2026-01-23', '2026-03-02', 'a', '120.00')
   await walkOn('2026-03-02', 150)
   rmSync(inbox, {recursive: true})
   expect(await failureOf(send('2026-03', '2026-03-03'))).toMatchObject({code: 'TARGET_REFUSED'})
   mkdirSync(inbox)
-  expect(await send('2026-03', '2026-03-03')).toMatchObject([delivered('2026-01-')])
+  expect(await send('2026-03', '2026-03-03')).toMatchObject(deliveredOf('2026-01-'))
   expect(await send('2026-03', '2026-03-03')).toEqual([])
 })
 
@@ -157,32 +153,8 @@ test('a target beside another gets what it lacks itself, not what the other one 
   ])
 })
 
-/** A loan is funded in January and changes in February. */
-async function openNew() {
-  const books = openBooks()
-  const inbox = join(books.folder.root, 'inbox')
-  const config = {...books.config, targetsFile: join(books.folder.root, 'targets.json')}
-  writeFileSync(config.targetsFile, JSON.stringify({share: {kind: 'folder', path: inbox}}))
-  const walkOn = (day: string, loan_amount: number) => books.walk(day, {a: {loan_amount, status: 'funded'}})
-  await walkOn('2026-01-05', 100)
-  await walkOn('2026-01-20', 110)
-  await walkOn('2026-02-03', 120)
-  return {
-    ...books,
-    inbox,
-    config,
-    walkOn,
-    send: async (month: string, day: string) =>
-      deliverBatches(
-        config,
-        {batches: await books.export('xero', month, day), targets: ['share']},
-        books.at(day),
-      ),
-  }
-}
-
-const deliveredOf = (...months: string[]) =>
-  months.map((month) => ({batch_id: expect.stringContaining(month), outcome: 'delivered'}))
+/** The loan is funded before the first walk and changes in January and February. */
+const openNew = () => open(['2026-01-05', 100], ['2026-01-20', 110], ['2026-02-03', 120])
 
 test('batches since one that a target was to take before it took any go with the next month', async () => {
   using first = await openNew()
