@@ -353,8 +353,8 @@ async function listTables(session: Session, schemas: readonly string[]): Promise
 }
 
 async function findPublished(session: Session): Promise<VisibleRelease | undefined> {
-  const [isThere] = await session.column(z.boolean(), `select to_regclass('${STATE}.release') is not null`)
-  if (!isThere) return undefined
+  const tables = await listTables(session, await listSchemas(session, 'live'))
+  if (!tables.includes(`${STATE}.release`)) return undefined
   const [release] = await session.rows(
     visibleRow,
     `select release_id, as_of::text, to_char(known_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as known_at, folder_id from ${STATE}.release`,

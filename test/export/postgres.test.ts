@@ -327,11 +327,12 @@ test('the reader role, also when named later, may read everything and change not
 
 test('foreign objects are never touched, and what others made of published tables or beside them is named', async () => {
   await server.query(database, 'create schema core; create table core.deal as select 7 as a')
+  await server.query(database, 'create schema loantape; create table loantape.release as select 7 as a')
   const foreign = await failureOf(publish(release(1)))
   expect(foreign).toMatchObject({code: 'PUBLISH_FOREIGN', exitCode: 2})
-  expect(foreign.message).toContain("Schema 'core'")
+  expect(foreign.message).toContain("Schema 'core', 'loantape'")
   expect(await server.query(database, 'select a from core.deal')).toEqual([{a: 7}])
-  await server.query(database, 'drop schema core cascade')
+  await server.query(database, 'drop schema core, loantape cascade')
   await publish(release(1))
   await server.query(
     database,

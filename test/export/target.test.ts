@@ -4,6 +4,7 @@ import {expect, test} from 'vitest'
 import {placeOf, readTargets} from '../../src/export/delivery-target.ts'
 import {createFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
+import {useShared} from '../support/set-up.ts'
 
 const lake = {kind: 'http', url: 'https://lake.example/in'}
 const bank = {
@@ -49,9 +50,10 @@ const refused: [what: string, content: unknown, words: string][] = [
   ['an invalid URL', {a: {...lake, url: 'lake'}}, 'a.url: expected an http or https URL'],
 ]
 
-test('targets that are wrong are refused by field, without their values', async () => {
-  using data = createFolder()
-  const targetsFile = join(data.folder.root, 'targets.json')
+const data = await useShared(createFolder())
+const targetsFile = join(data.folder.root, 'targets.json')
+
+test('targets that are wrong are refused by field, without their values, and so is a name that every object has something of', async () => {
   for (const [what, content, words] of refused) {
     writeFileSync(targetsFile, typeof content === 'string' ? content : JSON.stringify(content))
     const failure = await failureOf((async () => readTargets({targetsFile}))())
@@ -59,19 +61,12 @@ test('targets that are wrong are refused by field, without their values', async 
     expect(failure.message).toContain(words)
     expect(failure.message).not.toContain('hush')
   }
-})
-
-test('a name that is no target is refused, even if every object has something of that name', async () => {
-  using data = createFolder()
-  const targetsFile = join(data.folder.root, 'targets.json')
   writeFileSync(targetsFile, JSON.stringify({lake}))
   const failure = await failureOf((async () => readTargets({targetsFile}, ['constructor']))())
   expect(failure).toMatchObject({code: 'UNKNOWN_NAME'})
 })
 
 test('a place that is written in another way is the same one, which gets nothing twice', () => {
-  using data = createFolder()
-  const targetsFile = join(data.folder.root, 'targets.json')
   const bucket = {kind: 's3', bucket: 'lake', region: 'auto', access_key_id: 'x', secret_key_file: 'x'}
   for (const [one, other] of [
     [lake, {...lake, url: `${lake.url}//`}],
