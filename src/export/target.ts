@@ -7,13 +7,9 @@ import type {TableColumn} from '../store/sql.ts'
 /** What errors mean: the first entry whose pattern fits the error's code, a space and its message. */
 export type TargetErrors = readonly [kind: Parameters<typeof newError>[0], told: RegExp][]
 
-/** The same for every target. */
-const OF_NODE: TargetErrors = [
-  [
-    'PUBLISH_UNREACHABLE',
-    /^(ECONNREFUSED|ECONNRESET|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|EPIPE|EPROTO|ETIMEDOUT) /,
-  ],
-]
+/** Node's codes, for every target. */
+const UNREACHABLE =
+  /^(ECONNREFUSED|ECONNRESET|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|EPIPE|EPROTO|ETIMEDOUT) /
 
 /** `server` is such as `PostgreSQL at db.example.com:5432/reporting`. */
 export function explainTarget(error: unknown, server: string, errors: TargetErrors): LoantapeError {
@@ -21,8 +17,8 @@ export function explainTarget(error: unknown, server: string, errors: TargetErro
   // A proxy answers with a page.
   const text = messageOf(error).replace(/<\/?[a-z][^>]*>/gi, '')
   const [words = ''] = text.trim().split(/\r?\n/)
-  const [kind = 'PUBLISH_FAILED'] =
-    [...errors, ...OF_NODE].find(([, told]) => told.test(`${code} ${words}`)) ?? []
+  const known: TargetErrors = [...errors, ['PUBLISH_UNREACHABLE', UNREACHABLE]]
+  const [kind = 'PUBLISH_FAILED'] = known.find(([, told]) => told.test(`${code} ${words}`)) ?? []
   const problems: Partial<Record<typeof kind, string>> = {
     PUBLISH_AUTH: `${server} refused user or password (${code}).`,
     PUBLISH_UNREACHABLE: `The connection to ${server} failed (${/^E/.test(code) ? code : words}).`,
