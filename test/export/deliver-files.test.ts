@@ -460,12 +460,19 @@ function writeSecret(name: string, content: string): string {
   return path
 }
 
-test('an SFTP server gets every file under a temporary name first, the manifest last, by password or by key', async () => {
+test('an SFTP server gets every file under a temporary name first, the manifest last, by password or by key, and a backup for its owner alone', async () => {
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
   const target = sftp(server, {password_file: writeSecret('password', 'pass\n')})
   expect(await deliver(target)).toMatchObject({outcome: 'delivered', sent: 3})
   expect(readTarget()).toEqual(whole)
   expect(server.renamed.at(-1)).toBe(`/${PLACE}/manifest.json`)
+  const [name, content] = ['a.csv', FILES['a.csv']]
+  const files = [{name, bytes: content.length, sha256: hash('sha256', content)}]
+  const {folder} = await sendBackup({...batch, profile: 'backup', files}, {name: 'bank', target}, world)
+  const sent = readdirSync(join(root, 'target', folder))
+  expect(sent).toEqual(['a.csv', 'manifest.json'])
+  for (const name of sent) expect(statSync(join(root, 'target', folder, name)).mode & 0o777).toBe(0o600)
+  rmSync(join(root, 'target', folder), {recursive: true})
   const locked = {passphrase: 'open', cipher: 'aes256-cbc', rounds: 1}
   const pair = makeKey(locked)
   await using other = await startSftp(join(root, 'target'), {publicKey: pair.public})
@@ -475,17 +482,6 @@ test('an SFTP server gets every file under a temporary name first, the manifest 
   }
   expect(await deliver(sftp(other, keys), {isAgain: true})).toMatchObject({outcome: 'delivered', sent: 3})
   expect(readTarget()).toEqual(whole)
-})
-
-test('a backup on an SFTP server is readable by its owner alone', async () => {
-  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
-  const target = sftp(server, {password_file: writeSecret('password', 'pass')})
-  const [name, content] = ['a.csv', FILES['a.csv']]
-  const files = [{name, bytes: content.length, sha256: hash('sha256', content)}]
-  await sendBackup({...batch, files}, {name: 'bank', target}, world)
-  const sent = readdirSync(join(root, 'target', PLACE))
-  expect(sent).toEqual(['a.csv', 'manifest.json'])
-  for (const name of sent) expect(statSync(join(root, 'target', PLACE, name)).mode & 0o777).toBe(0o600)
 })
 
 test('a connection that breaks in the middle of a file, a loss, a full disk or a stop leaves no torn file under its name', async () => {
