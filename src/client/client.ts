@@ -36,7 +36,7 @@ export class ApiError extends Error {
     problem: Pick<Problem, 'status' | 'code' | 'detail' | 'errors'>,
     more: {requestId?: string | null; cause?: unknown} = {},
   ) {
-    super(`${problem.detail ?? 'The service refused the request.'} [${problem.code}]`, {cause: more.cause})
+    super(`${problem.detail} [${problem.code}]`, {cause: more.cause})
     this.name = 'ApiError'
     this.status = problem.status
     this.code = problem.code

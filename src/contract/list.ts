@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import {formatJson, isObject, listRepeated} from '../core/json.ts'
-import {FIELD_NAME, tellForeign} from '../core/text.ts'
+import {FIELD_NAME, tellForeign, tellPath} from '../core/text.ts'
 import type {WireRecord} from '../core/types.ts'
 
 export const pageFields = {
@@ -46,7 +46,7 @@ export function readPage(body: unknown, pinned: string | null = null): PageBody 
   const all = listPlaces(body)
   const places = all.filter(({fields}) => 'has_more' in fields)
   const hasMore = readHasMore(places)
-  const told = path.map((name) => tellForeign(name, FIELD_NAME)).join('.')
+  const told = tellPath(path)
   const [found = '', ...others] = places
     .toSorted((one, other) => Number('next_cursor' in other.fields) - Number('next_cursor' in one.fields))
     .map(({name}) => `${told} | ${name}`)
@@ -74,8 +74,7 @@ export function requireOnce(body: unknown, path: readonly string[]): void {
     names.length > path.length && path.every((name, depth) => name === names[depth])
   const twice = listRepeated(body).find((names) => !isWithin(names))
   if (!twice) return
-  const told = twice.map((name) => tellForeign(String(name), FIELD_NAME)).join('.')
-  throw createBroken(`expected each name once in an object, found '${told}' twice`)
+  throw createBroken(`expected each name once in an object, found '${tellPath(twice)}' twice`)
 }
 
 interface Place {

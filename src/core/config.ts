@@ -127,11 +127,8 @@ function findConfigHome(env: Record<string, string | undefined>, findHome: () =>
 
 /** Splits a base URL into the source's name, without user, password and fragment, and its query, which may hold a secret. */
 function splitSourceAddress(url: string): {name: string; query: string} {
-  const [, name = '', query = ''] = /^([^?#]*)(\?[^#]*)?/.exec(url) ?? []
-  return {
-    name: name.replace(/^(\w+:\/\/)[^/]*@/, '$1').replace(/\/+$/, ''),
-    query: query === '?' ? '' : query,
-  }
+  const [, name = '', query = ''] = /^([^?#]*)(\?[^#]+)?/.exec(url) ?? []
+  return {name: name.replace(/^(\w+:\/\/)[^/]*@/, '$1').replace(/\/+$/, ''), query}
 }
 
 const PREFIX = 'LOANTAPE_'

@@ -88,7 +88,8 @@ export const CATALOGUE = Object.fromEntries(
   Object.entries(byKind).flatMap(([kind, errors]) =>
     Object.entries(errors).map(([code, said]) => [code, {kind, ...said}]),
   ),
-) as Readonly<Record<ErrorCode | EndCode, {kind: string; kept?: string; next?: string}>>
+) as Readonly<Record<ErrorCode, Words & {kind: Kind}> & Record<EndCode, Words & {kind: 'ended'}>>
+type Words = Pick<Failure, 'kept' | 'next'>
 
 /** `problem`: the value, its place, what was expected; `more` overrides the catalogue. */
 export function newError(
@@ -97,7 +98,6 @@ export function newError(
   more: Partial<Omit<Failure, 'code' | 'problem'>> = {},
 ): LoantapeError {
   const {kind, ...said} = CATALOGUE[code]
-  if (!isKind(kind)) throw new Error(`kind '${kind}' in errors.json`)
   return new LoantapeError({...said, ...more, code, problem}, kind)
 }
 
@@ -111,8 +111,6 @@ export function retellError({code, problem, ...said}: Failure): LoantapeError {
 }
 
 const isErrorCode = (code: string): code is ErrorCode => code in CATALOGUE
-
-const isKind = (text: string): text is Kind => text in KINDS
 
 /** Ends an engine message so that more text can follow: with a line break after a caret marker, otherwise with a full stop. */
 export function closeWords(words: string): string {

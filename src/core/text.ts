@@ -52,6 +52,10 @@ export function tellForeign(word: string, known: ReadonlySet<string> | RegExp = 
   return isKnown ? word : `sha256:${hash('sha256', word).slice(0, 12)}`
 }
 
+/** Writes the path of a foreign field, safe to log and store. */
+export const tellPath = (path: readonly (string | number)[]): string =>
+  path.map((name) => (typeof name === 'string' ? tellForeign(name, FIELD_NAME) : name)).join('.')
+
 /** Matches a field name. Without spaces, dots and at signs, it cannot be a person's name or address. */
 export const FIELD_NAME = /^[A-Za-z_][\w-]{0,63}$/
 

@@ -7,7 +7,7 @@ export class Refusal extends Error {
   readonly headers: Record<string, string>
 
   constructor(problem: Problem, headers: Record<string, string> = {}) {
-    super(problem.detail ?? problem.title)
+    super(problem.detail)
     this.name = 'Refusal'
     this.problem = problem
     this.headers = headers

@@ -317,9 +317,8 @@ function readPage<Id extends OperationId>(
 /** Names every wrong path, never a value. */
 function refuseInput({issues}: z.ZodError, httpPart = 'body'): Refusal {
   const errors = issues.flatMap((issue) => {
-    const path = issue.path.join('.')
-    if (issue.code !== 'unrecognized_keys') return [{path, message: issue.message}]
-    return issue.keys.map((key) => ({path: path ? `${path}.${key}` : key, message: 'unknown field'}))
+    if (issue.code !== 'unrecognized_keys') return [{path: issue.path.join('.'), message: issue.message}]
+    return issue.keys.map((key) => ({path: [...issue.path, key].join('.'), message: 'unknown field'}))
   })
   const paths = [...new Set(errors.map(({path}) => path || httpPart))].join(', ')
   const code = httpPart === 'body' ? 'invalid_body' : 'invalid_parameter'
@@ -362,7 +361,7 @@ function write(
   if (typeof key !== 'string' || !IDEMPOTENCY_KEY.test(key)) throw refuse('invalid_idempotency_key')
   const told = isObject(body) && isObject(body.file) ? {...body, file: {...body.file, content: null}} : body
   // Keyed with the token, which the database does not hold: otherwise four digits of a national id could be guessed.
-  const token = sent.authorization?.replace(/^Bearer +/i, '') ?? ''
+  const token = String(sent.authorization).replace(/^Bearer +/i, '')
   const digest = createHmac('sha256', token).update(JSON.stringify([method, url, told ?? null]))
   const fingerprint = digest.digest('base64url')
   return database.transaction(() => {

@@ -272,7 +272,7 @@ function requireServed({status, headers, received}: Exchange, target: Target, ba
   if (status >= 500 || NOT_NOW.has(status) || (isMoved && !location))
     throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status}`})
   if (isMoved && location) {
-    const origin = URL.canParse(location, base.href) ? new URL(location, base).origin : 'nowhere'
+    const {origin} = URL.parse(location, base.href) ?? {origin: 'nowhere'}
     // Following it could send the key to another origin.
     throw newError(
       'SOURCE_REDIRECTED',

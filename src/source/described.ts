@@ -168,7 +168,7 @@ function findNext(paging: Paging, {body, headers, cursor, count}: ReadPage): str
         'SOURCE_CURSOR_MISSING',
         'Page of the source: it says that more follow, without a cursor.',
       )
-    return next === '' ? null : next
+    return next
   }
   const isPage = paging.by === 'page'
   const [first, place] = isPage ? [paging.first, paging.pages] : [0, paging.total]
@@ -214,7 +214,7 @@ function belowBase(
   {source: {auth}, base, path}: {source: SourceDescription; base: URL; path: string},
 ): string {
   const prefix = `${base.origin}${base.pathname.replace(/\/+$/, '')}`
-  const next = URL.canParse(url, `${prefix}${path}`) ? new URL(url, `${prefix}${path}`) : undefined
+  const next = URL.parse(url, `${prefix}${path}`)
   // Any other place would receive the key.
   if (!next?.href.startsWith(`${prefix}/`))
     throw createBroken(`expected the next URL below '${prefix}', found another place`)
@@ -283,7 +283,6 @@ function readerOf(field: FieldDescription, type: string): (value: unknown) => un
   if (type === 'DECIMAL(18,2)') return readDollars
   if (epoch !== undefined) return (value) => readEpoch(value, epoch === 'seconds' ? 1000 : 1)
   if (timeZone !== undefined) return (value) => readLocal(value, timeZone)
-  if (type !== 'VARCHAR') return (value) => value
   return (value) => {
     const isNumber = Number.isSafeInteger(value)
     const named = isNumber || typeof value === 'boolean' ? String(value) : value

@@ -6,7 +6,7 @@ import {childIdOf, idField, instantOrDate, type Stream, sourceText} from '../con
 import {formatInstant} from '../core/clock.ts'
 import {expectationOf} from '../core/errors.ts'
 import {findValue, isObject, listRepeated} from '../core/json.ts'
-import {FIELD_NAME, tellForeign} from '../core/text.ts'
+import {FIELD_NAME, tellForeign, tellPath} from '../core/text.ts'
 import type {NormalisedPage, Observation, Quarantined, WireRecord} from '../core/types.ts'
 
 /**
@@ -25,22 +25,22 @@ export function createNormaliser(stream: Stream) {
   ): Observation | Omit<Quarantined, 'position'> {
     const parsed = schema.safeParse(record)
     if (!parsed.success) {
-      const issue = parsed.error.issues[0]
-      const [translated = ''] = Object.keys(Object(findValue(record, issue?.path.map(String) ?? [])))
-      const isElsewhere = parentId !== undefined && issue?.path[0] === stream.parent?.column
+      const [issue = {path: [], message: 'unreadable'}] = parsed.error.issues
+      const [translated = ''] = Object.keys(Object(findValue(record, issue.path.map(String))))
+      const isElsewhere = parentId !== undefined && issue.path[0] === stream.parent?.column
       return {
         id: readId(record, stream),
-        path: issue?.path.join('.') || '(record)',
+        path: issue.path.join('.') || '(record)',
         reason: isElsewhere
           ? 'expected the deal whose list it is in'
-          : (EXPECTED_OF.get(translated) ?? (issue ? expectationOf(issue) : 'unreadable')),
+          : (EXPECTED_OF.get(translated) ?? expectationOf(issue)),
         observedAt,
       }
     }
     return {
       id: String(parsed.data[stream.idColumn]),
       fields: parsed.data,
-      unknownFields: listUnknownFields(record, known),
+      unknownFields: listUnknownFields(Object(record), known),
       observedAt,
       mapped: readMapped?.(record),
     }
@@ -71,7 +71,7 @@ function rejectRepeated(
   const isOfId = [twice, ...more].some((path) => path.length === 1 && path[0] === 'id')
   return {
     id: isOfId ? null : readId(record, stream),
-    path: twice.map((name) => (typeof name === 'string' ? tellForeign(name, FIELD_NAME) : name)).join('.'),
+    path: tellPath(twice),
     reason: 'expected each name once in an object',
     observedAt,
   }
@@ -97,8 +97,7 @@ function readId(record: unknown, {parent}: Stream): string | null {
 }
 
 /** One level deep and without values; null if there are none. */
-function listUnknownFields(record: unknown, known: ReadonlySet<string>): string | null {
-  if (!isObject(record)) return null
+function listUnknownFields(record: WireRecord, known: ReadonlySet<string>): string | null {
   const paths: string[] = []
   for (const name in record) {
     if (known.has(name)) continue
@@ -121,12 +120,10 @@ export function createSealer(
   {privacy, wireFields, plural}: Stream,
   key: string | undefined,
 ): (record: unknown) => unknown {
-  if (!privacy) return (record) => record
-  if (privacy.hashed.length > 0 && key === undefined) {
+  if (privacy?.hashed.length && key === undefined)
     throw new Error(`no key for the personal fields of ${plural}`)
-  }
-  const hashed = new Set(privacy.hashed)
-  const dropped = new Set(privacy.dropped)
+  const hashed = new Set(privacy?.hashed)
+  const dropped = new Set(privacy?.dropped)
   const known = new Set(wireFields)
   return (record) => {
     if (!isObject(record) || listRepeated(record).length > 0) return null
