@@ -44,13 +44,13 @@ test('an upload, byte for byte, and a cursor outlive a restart; its deal alone s
   const content = new Uint8Array(150_000).map((_, index) => (index * 7919) % 256)
   content.set(new TextEncoder().encode(PDF))
   const name = 'Appraisal of 12 Main St – final (2)'
-  const response = await upload(service, DEAL, {content, fileName: 'Gutachten "ä".pdf', name})
+  const response = await upload(service, DEAL, {content, fileName: `Gutachten "ä" (O'Malley*).pdf`, name})
   const document = await readData<DealDocument>(response)
   const path = `/deals/${DEAL}/documents/${document.id}`
   expect([response.status, response.headers.get('location')]).toEqual([201, `/v1${path}`])
   expect(document).toMatchObject({
     deal_id: DEAL,
-    file_name: 'Gutachten "ä".pdf',
+    file_name: `Gutachten "ä" (O'Malley*).pdf`,
     category: 'appraisal',
     name,
     media_type: 'application/pdf',
@@ -68,7 +68,9 @@ test('an upload, byte for byte, and a cursor outlive a restart; its deal alone s
   expect(got.headers.get('content-length')).toBe(String(content.length))
   const digest = createHash('sha256').update(content).digest('base64')
   expect(got.headers.get('repr-digest')).toBe(`sha-256=:${digest}:`)
-  expect(got.headers.get('content-disposition')).toMatch(/^attachment; filename\*=UTF-8''/)
+  expect(got.headers.get('content-disposition')).toBe(
+    `attachment; filename*=UTF-8''Gutachten%20%22%C3%A4%22%20%28O%27Malley%2A%29.pdf`,
+  )
   for (const wrong of [path.replace(DEAL, 'deal_000002'), path.replace(document.id, 'doc_none')])
     for (const part of ['', '/content'])
       expect(await readRefusal(call(service, 'GET', wrong + part))).toBe('404 document_not_found')
@@ -129,6 +131,7 @@ test('an upload that is too large, incomplete, doubled or no form is refused and
     ['400 invalid_body category', {category: null}],
     ['400 invalid_body category', {category: 'Not a Word'}],
     ['400 invalid_body name', {name: null}],
+    ['413 body_too_large', {name: 'x'.repeat(1001)}],
     ['400 invalid_body file', {content: ''}],
   ] as const)
     expect(await readRefusal(upload(service, DEAL, parts))).toBe(refusal)

@@ -20,6 +20,7 @@ test.each([
   ['text', 'sold \ud83d', 'sold \ufffd'],
   ['text', {a: 1}, 'unreadable'],
   ['integer', 1, '1'],
+  ['integer', 0, '0'],
   ['integer', '-007', '-7'],
   ['integer', 2.5, 'unreadable'],
   ['integer', '', 'unreadable'],
