@@ -3,6 +3,7 @@ import {subscribe, unsubscribe} from 'node:diagnostics_channel'
 import {writeFileSync} from 'node:fs'
 import type {ServerResponse} from 'node:http'
 import {join} from 'node:path'
+import {text} from 'node:stream/consumers'
 import {brotliCompressSync, deflateSync, gzipSync, zstdCompressSync} from 'node:zlib'
 import {Pool} from 'undici'
 import {expect, onTestFinished, test, vi} from 'vitest'
@@ -352,6 +353,48 @@ test('an abort ends the wait before a retry, and nothing is requested after it',
   expect(server.requests).toHaveLength(1)
 })
 
+const describe = (auth: object) =>
+  parseDescription(
+    JSON.stringify({auth, paging: {by: 'nothing'}, deals: {list: '/d', records: 'data'}}),
+    'source.json',
+  )
+
+test.each([
+  [{by: 'bearer'}, {authorization: `Bearer ${TEST_KEY}`}, ''],
+  [{by: 'basic', user: 'ann'}, {authorization: `Basic ${btoa(`ann:${TEST_KEY}`)}`}, ''],
+  [{by: 'header', name: 'X-Key'}, {'x-key': TEST_KEY}, ''],
+  [{by: 'query', name: 'code'}, {}, TEST_KEY],
+])('a source gets the key by %j and in no other way', async (auth, headers, code) => {
+  await using server = await startTestServer((_request, response) => sendJson(response, {data: []}))
+  expect(await ask(server, {description: describe(auth)})).toMatchObject({body: {data: [], has_more: false}})
+  const [request] = server.requests
+  expect(request?.headers).toMatchObject(headers)
+  expect(request?.query.get('code') ?? '').toBe(code)
+  expect(JSON.stringify([request?.headers, ...(request?.query ?? [])]).split(TEST_KEY).length).toBeLessThan(3)
+})
+
+test('a token server that cannot be reached is told as such, and one that answers 400 to the first secret gets the second', async () => {
+  await using server = await startTestServer(async ({path, headers, incoming}, response) => {
+    if (path === '/v1/d') return sendJson(response, {data: [{id: 1}]})
+    expect(await text(incoming)).toBe('grant_type=client_credentials')
+    const isSecond = headers.authorization === `Basic ${btoa('me:second%3F')}`
+    sendJson(response, isSecond ? {access_token: 't'} : {error: 'invalid_client'}, {
+      status: isSecond ? 200 : 400,
+    })
+  })
+  const by = (tokenUrl: string) => ({
+    description: describe({by: 'oauth2', clientId: 'me', tokenUrl}),
+    apiKey: 'first',
+  })
+  const first = by(`${server.url}/token`)
+  expect(await ask(server, {...first, nextApiKey: 'second?'})).toMatchObject({body: {data: [{id: '1'}]}})
+  expect(await failureOf(ask(server, first))).toMatchObject({code: 'SOURCE_UNAUTHORIZED', exitCode: 5})
+  expect(await failureOf(ask(server, by('http://127.0.0.1:1/token')))).toMatchObject({
+    code: 'SOURCE_UNREACHABLE',
+    message: expect.stringContaining("'ECONNREFUSED of the token server '127.0.0.1:1''"),
+  })
+})
+
 test.each([
   ['as it is', 'Zm9v/c2V+jcmV0=='],
   ['in escapes of a URL', 'Zm9v%2Fc2V%2BjcmV0%3D%3D'],
@@ -359,11 +402,7 @@ test.each([
   ['in some of them', 'Zm9v/c2V+jcmV0%3d='],
   ['in escapes of JSON', String.raw`Zm9v\/c2V\u002bjcmV0\u003D=`],
 ])('an answer that repeats the key %s is not kept as it came', async (_, told) => {
-  const paging = {by: 'link'}
-  const description = parseDescription(
-    JSON.stringify({auth: {by: 'query', name: 'code'}, paging, deals: {list: '/d', records: 'data'}}),
-    'source.json',
-  )
+  const description = describe({by: 'query', name: 'code'})
   await using server = await startTestServer((_request, response, turn) => {
     response.end(`{"data": [], "asked": "/d?code=${turn === 0 ? told : told.replace('9', '8')}"}`)
   })
