@@ -1,9 +1,13 @@
+import {readFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {Validator} from '@seriousme/openapi-schema-validator'
 import {expect, test} from 'vitest'
 import {ENDPOINTS} from '../../src/contract/endpoints.ts'
 import {EVENT_TYPES} from '../../src/contract/webhook.ts'
+import {createFolder} from '../support/data.ts'
+import {startProcess} from '../support/lab.ts'
 import {useShared} from '../support/set-up.ts'
-import {startTestService} from './client.ts'
+import {API_KEY, insertDeals, startTestService} from './client.ts'
 
 interface DescribedOperation {
   operationId: string
@@ -89,4 +93,30 @@ test('the description is also a page for people that loads nothing from elsewher
   expect(page).not.toMatch(/<script>|<style>|style="/)
   const shown = (await (await fetch(`${root()}/docs/json`)).json()) as Described
   expect(shown.paths).toEqual(described.paths)
+})
+
+test('the curl commands of docs/service.md run as written', async () => {
+  const page = readFileSync(join(import.meta.dirname, '../../docs/service.md'), 'utf8')
+  const script = /^```sh curl\n(.*?)^```$/ms.exec(page)?.[1] ?? ''
+  await using service = await startTestService({webhooks: {allowPrivate: true}})
+  insertDeals(service, 3)
+  using data = createFolder()
+  const {root: folder} = data.folder
+
+  const env = {BASE_URL: service.url, API_KEY}
+  using shell = startProcess(['sh', '-c', script], env, folder)
+  const {code, stdout, stderr} = await shell.ended
+  expect([code, stderr]).toEqual([0, ''])
+  expect(stdout).toContain('Appraised at 500,000.')
+  expect(stdout).toContain('"status":"underwriting"')
+  expect(stdout).toContain('"status":"completed"')
+  // As a whole number: an id may contain these digits by chance.
+  expect(stdout).not.toMatch(/\b6789\b/)
+  expect(service.store.count()).toBe(3)
+
+  const asked = service.requests.entries.map(
+    ({method, path}) => `${method} ${path.replace(/_[0-9a-f]{20}/g, '_')}`,
+  )
+  expect(asked).toHaveLength(script.match(/^ *(?:\w+=\$\()?curl /gm)?.length ?? 0)
+  expect(asked.at(-1)).toBe('DELETE /deals/deal_')
 })

@@ -1,8 +1,11 @@
+import {hash} from 'node:crypto'
 import {expect, test} from 'vitest'
+import {z} from 'zod'
 import {addDays} from '../../src/core/clock.ts'
 import {createDealStore, type DealStore, type StoredDeal} from '../../src/service/deals.ts'
-import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
-import {openServiceDatabase} from '../../src/service/service-database.ts'
+import {advanceDay, linkPortfolio, seedPortfolio} from '../../src/service/portfolio.ts'
+import {openServiceDatabase, type ServiceDatabase} from '../../src/service/service-database.ts'
+import {anyRow} from '../support/data.ts'
 
 const TODAY = '2026-03-02'
 
@@ -68,4 +71,39 @@ test('an empty portfolio stays empty, and the same day is refused a second time,
   const before = readAll(store)
   expect(() => advanceDay(store, {seed: 7, day})).toThrow(expect.objectContaining({exitCode: 2}))
   expect(readAll(store)).toEqual(before)
+})
+
+const DEALS = 60
+const fileRow = z.object({bytes: z.number(), sha256: z.string(), content: z.instanceof(Uint8Array)})
+
+function aLinkedPortfolio(seed = 7): ServiceDatabase {
+  const database = openServiceDatabase(':memory:')
+  const store = createDealStore(database)
+  seedPortfolio(store, {deals: DEALS, seed, today: TODAY})
+  linkPortfolio({database, store}, {seed, since: 0, until: Date.parse(TODAY)})
+  return database
+}
+
+test('every deal has one or two borrowers and the whole documents of its status, the same for the same seed', () => {
+  const [database, again, other] = [aLinkedPortfolio(), aLinkedPortfolio(), aLinkedPortfolio(8)]
+  for (const table of ['borrower', 'document', 'document_file']) {
+    const readTable = (of: ServiceDatabase) => of.all(anyRow, `select * from ${table} order by 1`)
+    expect(readTable(again)).toEqual(readTable(database))
+    expect(readTable(other)).not.toEqual(readTable(database))
+  }
+  const borrowers = database.all(anyRow, 'select count(*) as n from borrower group by deal_id')
+  expect(borrowers).toHaveLength(DEALS)
+  expect(new Set(borrowers.map(({n}) => n))).toEqual(new Set([1, 2]))
+  const lacking = `select id from deal where status = 'funded' and id not in (
+    select deal_id from document where category = 'closing'
+  )`
+  expect(database.all(anyRow, lacking)).toEqual([])
+  const late = `select document.id from document join deal on deal.id = deal_id
+    where document.created_at not between deal.created_at and ?`
+  expect(database.all(anyRow, late, [Date.parse(TODAY)])).toEqual([])
+  const stored = 'select bytes, sha256, content from document join document_file on document_id = id'
+  const files = database.all(fileRow, stored)
+  expect(files.length).toBeGreaterThan(DEALS * 2)
+  for (const {bytes, sha256, content} of files)
+    expect([content.length, hash('sha256', content)]).toEqual([bytes, sha256])
 })
