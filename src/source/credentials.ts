@@ -1,3 +1,4 @@
+import {z} from 'zod'
 import type {SourceDescription} from '../contract/description.ts'
 import {codeOf, newError, RetryableError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
@@ -81,6 +82,16 @@ const UNSAID_SECONDS = 300
 /** The longest wait that a token server may impose. */
 const LONGEST_WAIT_MS = 60_000
 
+const answerSchema = z.object({
+  access_token: z
+    .string()
+    .regex(/^[\x21-\x7e]+$/)
+    .optional()
+    .catch(undefined),
+  expires_in: z.coerce.number().positive().catch(UNSAID_SECONDS),
+  error: z.string().catch(''),
+})
+
 /** Codes of RFC 6749, 5.2: the server understood and refused. */
 const REFUSED = /^(invalid|unauthorized|unsupported)_/
 
@@ -108,13 +119,10 @@ async function fetchToken(
     throw new RetryableError({code: 'SOURCE_UNREACHABLE', problem: `${codeOf(cause)} of ${server}`, cause})
   })
   const {status} = given
-  const answer = Object(parseJson(given.body.toString()))
-  const token: unknown = answer.access_token
-  const seconds = Number(answer.expires_in)
-  if (status === 200 && typeof token === 'string' && /^[\x21-\x7e]+$/.test(token))
-    return {token, seconds: seconds > 0 && Number.isFinite(seconds) ? seconds : UNSAID_SECONDS}
-  if (status === 401 || status === 403 || REFUSED.test(String(answer.error))) {
-    if (!isLast && (status === 401 || answer.error === 'invalid_client')) return null
+  const {access_token, expires_in, error} = answerSchema.parse({...Object(parseJson(given.body.toString()))})
+  if (status === 200 && access_token !== undefined) return {token: access_token, seconds: expires_in}
+  if (status === 401 || status === 403 || REFUSED.test(error)) {
+    if (!isLast && (status === 401 || error === 'invalid_client')) return null
     throw newError(
       'SOURCE_UNAUTHORIZED',
       `Status ${status} from ${server}: expected a token for client '${clientId}' of source.json.`,

@@ -195,7 +195,7 @@ function textAt(body: unknown, path: string): string | null {
 }
 
 function countAt(body: unknown, path: string): number {
-  const [digits] = /^\d{1,15}$/.exec(String(findValue(body, path.split('.')))) ?? []
+  const [digits] = /^\d{1,15}$/.exec(textAt(body, path) ?? '') ?? []
   if (digits !== undefined) return Number(digits)
   throw createBroken(`expected a whole number at '${path}', found none`)
 }

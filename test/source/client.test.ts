@@ -378,9 +378,13 @@ test('a token server that cannot be reached is told as such, and one that answer
     if (path === '/v1/d') return sendJson(response, {data: [{id: 1}]})
     expect(await text(incoming)).toBe('grant_type=client_credentials')
     const isSecond = headers.authorization === `Basic ${btoa('me:second%3F')}`
-    sendJson(response, isSecond ? {access_token: 't'} : {error: 'invalid_client'}, {
-      status: isSecond ? 200 : 400,
-    })
+    sendJson(
+      response,
+      isSecond ? {access_token: 't', expires_in: {toString: 1}} : {error: 'invalid_client', toString: 1},
+      {
+        status: isSecond ? 200 : 400,
+      },
+    )
   })
   const by = (tokenUrl: string) => ({
     description: describe({by: 'oauth2', clientId: 'me', tokenUrl}),

@@ -91,6 +91,7 @@ test.each([
   ],
   ['a total of nothing', TOTAL, {n: 0}, {}, /expected 'n' to agree with the 1 records at o=0/],
   ['a total that is no number', TOTAL, {n: 'many'}, at40, /expected a whole number at 'n'/],
+  ['a total that only looks like an object', TOTAL, {n: {toString: 1}}, at40, /whole number.* at 'n'/],
   ['a total below what was read', TOTAL, {n: 40}, at40, /agree/],
   ['an empty page amid the total', TOTAL, {n: 42, data: null}, at40, /agree with the 0 records at o=40/],
   ['a count of no pages', PAGES, {of: 0}, {}, /agree/],
