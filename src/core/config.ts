@@ -125,10 +125,10 @@ function findConfigHome(env: Record<string, string | undefined>, findHome: () =>
   }
 }
 
-/** Splits a base URL into the source's name, without user, password and fragment, and its query, which may hold a secret. */
+/** Splits a base URL into the source's name, without the fragment, and its query, which may hold a secret. */
 function splitSourceAddress(url: string): {name: string; query: string} {
   const [, name = '', query = ''] = /^([^?#]*)(\?[^#]+)?/.exec(url) ?? []
-  return {name: name.replace(/^(\w+:\/\/)[^/]*@/, '$1').replace(/\/+$/, ''), query}
+  return {name: name.replace(/\/+$/, ''), query}
 }
 
 const PREFIX = 'LOANTAPE_'
@@ -163,7 +163,9 @@ export function maskConfig(config: Config): Record<string, string | number | nul
 /** Masks secrets, also those in a base URL and keys pasted into the wrong setting. */
 function maskValue(key: string, value = ''): string {
   if (SECRETS.includes(key) && value) return '***'
-  return scrubSecrets(key === 'baseUrl' ? value.replace(/[?#].*$/s, '?***') : value)
+  const scrubbed = scrubSecrets(value)
+  if (key !== 'baseUrl') return scrubbed
+  return scrubbed.replace(/^(?!\w+:\/\/).*@/s, '***@').replace(/[?#].*$/s, '?***')
 }
 
 /** Requests that may be sent at once after a pause. */

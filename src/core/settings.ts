@@ -2,6 +2,7 @@ import {isIP} from 'node:net'
 import {resolve} from 'node:path'
 import {z} from 'zod'
 import {isTimeZone, parseInstant} from './clock.ts'
+import {namesUser} from './text.ts'
 
 const within = (form: RegExp, what: string, low: number, high: number) =>
   z
@@ -55,6 +56,7 @@ export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
 /** Read from `LOANTAPE_<NAME_IN_CAPITALS>`. Generated documents keep this order. */
 export const SETTINGS = {
   baseUrl: webUrl()
+    .refine((url = '') => !namesUser(url), 'expected no user: source.json can name one')
     .describe(
       'Base URL of the Deal Financing Service, API prefix included; the data folder is pinned to it. A query is sent with each request, never stored or shown.',
     )

@@ -59,6 +59,12 @@ export const tellPath = (path: readonly (string | number)[]): string =>
 /** Matches a field name. Without spaces, dots and at signs, it cannot be a person's name or address. */
 export const FIELD_NAME = /^[A-Za-z_][\w-]{0,63}$/
 
+/** Whether a URL has a user or a password. */
+export function namesUser(url: string): boolean {
+  const {username = '', password = ''} = URL.parse(url) ?? {}
+  return username + password !== ''
+}
+
 const HERE = /^(localhost\.?|127(\.\d+){3}|0\.0\.0\.0|\[::1?\]|\[::ffff:7f.*\])$/
 
 export const isHere = (url: string | URL) => HERE.test(new URL(url).hostname)

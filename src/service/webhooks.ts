@@ -15,6 +15,7 @@ import {
 } from '../contract/webhook.ts'
 import {DAY_MS, HOUR_MS, realClock, SMALL_STEP_MS} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
+import {namesUser} from '../core/text.ts'
 import {refuse} from './refusal.ts'
 import type {Handlers, ServiceWorld} from './requests.ts'
 import {createId, givenOf, kindOf, type ServiceDatabase} from './service-database.ts'
@@ -303,8 +304,8 @@ export function createAddressGuard({allowPrivate = false, lookup = systemLookup}
 
   return {
     async findProblem(text: string): Promise<string | null> {
-      const {protocol, hostname, username, password} = new URL(text)
-      if (username !== '' || password !== '') return 'expected a URL without a user name or password'
+      const {protocol, hostname} = new URL(text)
+      if (namesUser(text)) return 'expected a URL without a user name or password'
       if (allowPrivate) return null
       if (protocol !== 'https:') return 'expected an https URL'
       const host = hostname.replace(/^\[|\]$/g, '')

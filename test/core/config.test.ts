@@ -72,9 +72,16 @@ test('a key, and password and query of a URL, are masked in the error, even unde
   const key = await refusalOf({LOANTAPE_API_KEY: 'my secret key', LOANTAPE_BASE_URL: 'sk_live_abc123'})
   expect(key.message).toContain(`LOANTAPE_API_KEY '***'`)
   expect(key.message).not.toMatch(/secret|abc123/)
-  const refusal = await refusalOf({LOANTAPE_BASE_URL: 'ftp://user:hunter2@deals.example.com?hunter2'})
-  expect(refusal.message).toContain('ftp://user:***@deals.example.com?***')
-  expect(refusal.message).not.toContain('hunter2')
+  for (const [before, told] of [
+    ['ftp://user:hunter2@', 'ftp://user:***@'],
+    ['https://user:hunter2@', 'https://user:***@'],
+    ['user:hunter2?@', '***@'],
+    ['https:/user:hunter2@', '***@'],
+  ]) {
+    const refusal = await refusalOf({LOANTAPE_BASE_URL: `${before}deals.example.com?hunter2`})
+    expect(refusal.message).toContain(`'${told}deals.example.com?***': expected`)
+    expect(refusal.message).not.toContain('hunter2')
+  }
 })
 
 test('the key can be in a readable file, whose line end is dropped; the environment overrides it', async () => {
