@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {isTimeZone} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {parseWritten, type Refuse} from '../core/json.ts'
-import {isHere} from '../core/text.ts'
+import {isHere, namesUser} from '../core/text.ts'
 import {borrowerStream} from './borrower.ts'
 import {dealStream} from './deal.ts'
 import {documentStream} from './document.ts'
@@ -167,10 +167,12 @@ const dealsShape = z
 const childShape = (stream: Stream) =>
   z.strictObject({list: ofDeal, records, paging, fields: fieldsOf(stream)}).optional()
 
-const tokenUrl = z.url({protocol: /^https?$/}).refine((text) => {
-  const {protocol, username, password} = new URL(text)
-  return username + password === '' && (protocol === 'https:' || isHere(text))
-}, 'expected https, without a user')
+const tokenUrl = z
+  .url({abort: true, error: 'expected a URL'})
+  .refine(
+    (text) => !namesUser(text) && (/^https:/i.test(text) || isHere(text)),
+    'expected https, without a user',
+  )
 
 const authShape = z.discriminatedUnion('by', [
   z.strictObject({by: z.literal('bearer')}),

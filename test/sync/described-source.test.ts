@@ -620,6 +620,7 @@ test('a source that cannot list what changed keeps nobody from following webhook
 })
 
 const OPENLY = {auth: {by: 'oauth2', tokenUrl: 'http://a.example/t', clientId: 'x'}}
+const NOWHERE = {auth: {...OPENLY.auth, tokenUrl: 'a.example/t'}}
 const withDeals = (deals: object, more: object = {}) =>
   JSON.stringify({...more, paging: {by: 'link'}, deals: {list: '/a', ...deals}})
 
@@ -629,6 +630,7 @@ test.each([
   ['a page without an id', withDeals({page: '/b'}), /deals\.page: expected \{id\}/],
   ['a hint that leads nowhere', withDeals({changedSince: 'since'}), /changedSince: expected `page`/],
   ['a field of nobody', withDeals({fields: {rate: 'x'}}), /deals\.fields/],
+  ['a token asked for nowhere', withDeals({}, NOWHERE), /auth\.tokenUrl: expected a URL\. /],
   ['a token asked for openly', withDeals({}, OPENLY), /auth\.tokenUrl: expected https/],
 ])('a source.json with %s is refused before anything is asked', async (_what, text, problem) => {
   writeFileSync(plain.folder.source, text)
