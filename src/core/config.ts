@@ -160,11 +160,11 @@ export function maskConfig(config: Config): Record<string, string | number | nul
   )
 }
 
-/** Masks secrets, also those in a base URL and keys pasted into the wrong setting. */
+/** Masks secrets, also those in a URL and keys pasted into the wrong setting. */
 function maskValue(key: string, value = ''): string {
   if (SECRETS.includes(key) && value) return '***'
   const scrubbed = scrubSecrets(value)
-  if (key !== 'baseUrl') return scrubbed
+  if (!key.endsWith('Url')) return scrubbed
   return scrubbed.replace(/^(?!\w+:\/\/).*@/s, '***@').replace(/[?#].*$/s, '?***')
 }
 

@@ -78,9 +78,10 @@ test('a key, and password and query of a URL, are masked in the error, even unde
     ['user:hunter2?@', '***@'],
     ['https:/user:hunter2@', '***@'],
   ]) {
-    const refusal = await refusalOf({LOANTAPE_BASE_URL: `${before}deals.example.com?hunter2`})
-    expect(refusal.message).toContain(`'${told}deals.example.com?***': expected`)
-    expect(refusal.message).not.toContain('hunter2')
+    const url = `${before}deals.example.com?hunter2`
+    const {message} = await refusalOf({LOANTAPE_BASE_URL: url, LOANTAPE_CLICKHOUSE_URL: url})
+    expect(message.split(`_URL '${told}deals.example.com?***': expected`).length).toBeGreaterThan(2)
+    expect(message).not.toContain('hunter2')
   }
 })
 
