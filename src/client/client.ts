@@ -346,14 +346,17 @@ function createCaller(send: ReturnType<typeof createSender>) {
         do {
           const response = await send(id, {signal, timeoutMs, ids, query: {...filter, limit, cursor}})
           const body = parseJson(await response.text())
-          const {records, nextCursor} = readWhole(() => {
-            const read = readPage(body, envelope)
-            progress.take(read)
-            envelope = read.envelope
-            return read
-          })
-          yield {records: records as ItemOf<Id>[], nextCursor}
-          cursor = nextCursor ?? undefined
+          let page: PageBody
+          try {
+            page = readPage(body, envelope)
+            progress.take(page)
+          } catch (cause) {
+            if (!isOfKind(cause, 'contract')) throw cause
+            throw new ApiError({status: 200, code: 'broken_list', detail: cause.problem}, {cause})
+          }
+          yield {records: page.records as ItemOf<Id>[], nextCursor: page.nextCursor}
+          envelope = page.envelope
+          cursor = page.nextCursor ?? undefined
         } while (cursor !== undefined)
       }
       return {
@@ -363,15 +366,6 @@ function createCaller(send: ReturnType<typeof createSender>) {
         },
       }
     },
-  }
-}
-
-function readWhole(read: () => PageBody): PageBody {
-  try {
-    return read()
-  } catch (cause) {
-    if (!isOfKind(cause, 'contract')) throw cause
-    throw new ApiError({status: 200, code: 'broken_list', detail: cause.problem}, {cause})
   }
 }
 

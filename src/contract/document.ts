@@ -1,4 +1,5 @@
 import {z} from 'zod'
+import {isObject} from '../core/json.ts'
 import {createChildStream} from './deal.ts'
 import {endpointsOf} from './endpoint.ts'
 import {pageQuerySchema} from './list.ts'
@@ -15,13 +16,10 @@ export interface ReceivedFile {
 
 const TEMPLATES = ['term_sheet', 'closing_checklist'] as const
 
-const isReceivedFile = (value: unknown): boolean =>
-  typeof value === 'object' && value !== null && 'sha256' in value
-
 const newDocumentSchema = z
   .strictObject({
     file: z
-      .custom<ReceivedFile>(isReceivedFile, 'expected a file')
+      .custom<ReceivedFile>((value) => isObject(value) && 'sha256' in value, 'expected a file')
       .meta({type: 'string', minLength: 1, contentMediaType: 'application/octet-stream'}),
     category: wordField.meta({examples: ['appraisal']}),
     name: textField(200),

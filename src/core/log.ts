@@ -7,7 +7,6 @@ const ALLOWED_FIELDS = [
   'changes',
   'code',
   'count',
-  'detail',
   'done',
   'duration_ms',
   'err',

@@ -290,15 +290,13 @@ export function createAddressGuard({allowPrivate = false, lookup = systemLookup}
   const isRefused = (address: string): boolean =>
     !allowPrivate && ipaddr.process(address).range() !== 'unicast'
 
-  /** Checks again, since a name can change its address after the first check. */
+  /** Checks again, since a name can change its address after the first check. Node asks for all addresses. */
   const guardedLookup: LookupFunction = (name, lookupOptions, callback) => {
     lookup(name, {...lookupOptions, all: true}, (error, found) => {
-      const refused = found?.some(({address}) => isRefused(address))
-      const [first] = found ?? []
       if (error) callback(error, '')
-      else if (refused || !first) callback(new Error('the host resolves to a private address'), '')
-      else if (lookupOptions.all) callback(null, found)
-      else callback(null, first.address, first.family)
+      else if (found.length === 0 || found.some(({address}) => isRefused(address)))
+        callback(new Error('the host resolves to a private address'), '')
+      else callback(null, found)
     })
   }
 

@@ -11,7 +11,7 @@ import {withRetries} from '../core/retry.ts'
 import {tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
 import {type Credential, createCredentials} from './credentials.ts'
-import {createTranslator} from './described.ts'
+import {createTranslator, type Query} from './described.ts'
 import {backoffMs, classifyFault, createTooLarge, giveUp, type Target} from './faults.ts'
 import {createRateLimiter, type LimitedAnswer, type ResponseHeaders} from './rate-limit.ts'
 
@@ -35,8 +35,6 @@ export type ClientConfig = Pick<
   /** Until when the source asked an earlier run to wait, ms since the epoch. */
   pausedUntil?: number | undefined
 }
-
-type Query = Record<string, string | number>
 
 /** One run's client has one rate limit and one retry policy. */
 export type SourceClient = ReturnType<typeof createClient>

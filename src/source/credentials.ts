@@ -12,6 +12,7 @@ export interface Credential {
 }
 
 type Auth = SourceDescription['auth']
+type Made = {credential: Credential; until: number}
 
 /** A token is renewed this long before it expires; a short-lived one at half its life. */
 const RENEWED_MS = 30_000
@@ -23,25 +24,21 @@ export function createCredentials(
   world: Pick<World, 'realClock' | 'signal'>,
 ) {
   let turn = 0
-  let current: {credential: Credential; until: number} | undefined
-  let making: Promise<Credential> | undefined
+  let current: Made | undefined
+  let making: Promise<Made> | undefined
 
-  async function make(): Promise<Credential> {
-    const key = keys[turn]
-    let until = Number.POSITIVE_INFINITY
-    let credential: Credential = {headers: {}, query: {}}
-    if (key !== undefined && auth.by !== 'oauth2') credential = present(auth, key)
-    else if (key !== undefined && auth.by === 'oauth2') {
-      const given = await fetchToken(auth, {secret: key, timeoutMs, isLast: turn + 1 >= keys.length}, world)
-      if (given === null) {
-        turn += 1
-        return make()
-      }
-      credential = present({by: 'bearer'}, given.token)
-      until = world.realClock.now() + given.seconds * 1000 - Math.min(RENEWED_MS, given.seconds * 500)
+  async function make(): Promise<Made> {
+    const secret = keys[turn]
+    if (secret === undefined) return {credential: {headers: {}, query: {}}, until: Number.POSITIVE_INFINITY}
+    if (auth.by !== 'oauth2') return {credential: present(auth, secret), until: Number.POSITIVE_INFINITY}
+    const given = await fetchToken(auth, {secret, timeoutMs, isLast: turn + 1 >= keys.length}, world)
+    if (given === null) {
+      turn += 1
+      return make()
     }
-    current = {credential, until}
-    return credential
+    const {token, lifeMs} = given
+    const until = world.realClock.now() + lifeMs - Math.min(RENEWED_MS, lifeMs / 2)
+    return {credential: present({by: 'bearer'}, token), until}
   }
 
   return {
@@ -51,7 +48,8 @@ export function createCredentials(
       making ??= make().finally(() => {
         making = undefined
       })
-      return making
+      current = await making
+      return current.credential
     },
     /** After a 401: whether there is another credential to try. `isFresh`: the refused one was itself made after a 401. */
     renew(refused: Credential, isFresh: boolean): boolean {
@@ -82,12 +80,9 @@ const UNSAID_SECONDS = 300
 /** The longest wait that a token server may impose. */
 const LONGEST_WAIT_MS = 60_000
 
+const PRINTABLE = /^[\x21-\x7e]+$/
 const answerSchema = z.object({
-  access_token: z
-    .string()
-    .regex(/^[\x21-\x7e]+$/)
-    .optional()
-    .catch(undefined),
+  access_token: z.string().regex(PRINTABLE).optional().catch(undefined),
   expires_in: z.coerce.number().positive().catch(UNSAID_SECONDS),
   error: z.string().catch(''),
 })
@@ -103,7 +98,7 @@ async function fetchToken(
   {tokenUrl, clientId, scope}: Extract<Auth, {by: 'oauth2'}>,
   {secret, timeoutMs, isLast}: {secret: string; timeoutMs: number; isLast: boolean},
   {realClock, signal}: Pick<World, 'realClock' | 'signal'>,
-): Promise<{token: string; seconds: number} | null> {
+): Promise<{token: string; lifeMs: number} | null> {
   const {origin, host, pathname, search} = new URL(tokenUrl)
   const server = `the token server '${host}'`
   await using agent = openAgent(tokenUrl, {timeoutMs, maxResponseSize: 1_000_000})
@@ -120,7 +115,7 @@ async function fetchToken(
   })
   const {status} = given
   const {access_token, expires_in, error} = answerSchema.parse({...Object(parseJson(given.body.toString()))})
-  if (status === 200 && access_token !== undefined) return {token: access_token, seconds: expires_in}
+  if (status === 200 && access_token !== undefined) return {token: access_token, lifeMs: expires_in * 1000}
   if (status === 401 || status === 403 || REFUSED.test(error)) {
     if (!isLast && (status === 401 || error === 'invalid_client')) return null
     throw newError(

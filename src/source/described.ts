@@ -15,7 +15,7 @@ import type {ResponseHeaders} from './rate-limit.ts'
  * rewritten on their way out, answers on their way in.
  */
 
-type Query = Record<string, string | number>
+export type Query = Record<string, string | number>
 
 /** A request in the source's own terms. */
 interface Request {

@@ -55,7 +55,7 @@ test('a secret in an error, its cause and its stack is masked', () => {
 test('a secret in a message, even in a later line, or in an allowed field is masked, and the line stays JSON', () => {
   const {text} = linesOf((log) => {
     log.info('headers:\nsk_live_abc123\twhsec_abc123\nBearer abc123')
-    log.info({detail: {headers: [{authorization: 'Bearer abc123'}]}}, 'sent')
+    log.info({reason: {headers: [{authorization: 'Bearer abc123'}]}}, 'sent')
   })
   expect(text).not.toContain('abc123')
   const {lines} = linesOf((log) => log.info('sent "Bearer abc123" and "sk_live_abc123"'))
