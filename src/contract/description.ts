@@ -167,12 +167,10 @@ const dealsShape = z
 const childShape = (stream: Stream) =>
   z.strictObject({list: ofDeal, records, paging, fields: fieldsOf(stream)}).optional()
 
+const isSafe = (url: string) => !namesUser(url) && (/^https:/i.test(url) || isHere(url))
 const tokenUrl = z
   .url({abort: true, error: 'expected a URL'})
-  .refine(
-    (text) => !namesUser(text) && (/^https:/i.test(text) || isHere(text)),
-    'expected https, without a user',
-  )
+  .refine(isSafe, 'expected https, without a user')
 
 const authShape = z.discriminatedUnion('by', [
   z.strictObject({by: z.literal('bearer')}),

@@ -105,8 +105,9 @@ export function parseConfig(
     defaultKeyFile: join(configHome ?? '', 'loantape', 'tape.key'),
   }
   if (baseUrl === undefined) return settings
-  const {name, query} = splitSourceAddress(baseUrl)
-  return {...settings, baseUrl: name, ...(query !== '' && {baseUrlQuery: query})}
+  // The query may hold a secret.
+  const [, address = '', query] = /^([^?#]*)(\?[^#]+)?/.exec(baseUrl) ?? []
+  return {...settings, baseUrl: address.replace(/\/+$/, ''), ...(query && {baseUrlQuery: query})}
 }
 
 /** A token may also be set as its digest. Returns hex. */
@@ -123,12 +124,6 @@ function findConfigHome(env: Record<string, string | undefined>, findHome: () =>
     // The user id has no entry in passwd, as in containers.
     return undefined
   }
-}
-
-/** Splits a base URL into the source's name, without the fragment, and its query, which may hold a secret. */
-function splitSourceAddress(url: string): {name: string; query: string} {
-  const [, name = '', query = ''] = /^([^?#]*)(\?[^#]+)?/.exec(url) ?? []
-  return {name: name.replace(/\/+$/, ''), query}
 }
 
 const PREFIX = 'LOANTAPE_'
