@@ -97,6 +97,13 @@ test('if the clock stays ahead to the end, the next run names the deals until th
   expect((await lab.walk('2026-02-07T05:00:00Z', {config: SMALL})).changes).toMatchObject({updated: 10})
 })
 
+test('once days begin later, a walk counts for no earlier day than the last', async () => {
+  for (const dayCutoff of ['00:00', '06:00']) {
+    const {certificate} = await lab.walk('2026-02-04T01:00:00-05:00', {config: {...SMALL, dayCutoff}})
+    expect(certificate.business_date, dayCutoff).toBe('2026-02-04')
+  }
+})
+
 test('a walk under a clock that was ahead is named, that one alone, and goes by its name', async () => {
   fundAll()
   await lab.walk(DAY_2, {config: SMALL})
