@@ -126,29 +126,10 @@ async function insertWalk(
   walk: OpenWalk,
   end: {state: string; ended_how: string; recorded_at?: DuckDBTimestampValue; [column: string]: DuckDBValue},
 ): Promise<void> {
-  const row = {...columnsOfWalk(walk), stream: stream.name, ...end}
-  const names = Object.keys(row)
-  await db.run(
-    `insert into history.raw.walk (${names.join(', ')}) values (${names.map((_, index) => `$${index + 1}`).join(', ')})`,
-    Object.values(row),
-  )
-  if (end.state === 'applied')
-    await db.run('insert into history.raw.listing by name from temp.staged_listing where walk_id = $1', [
-      walk.walkId,
-    ])
-  // Records of an applied walk count in releases from here on.
-  if (end.state !== 'abandoned')
-    await db.run(
-      `insert into history.raw.quarantine by name
-       select * replace ($2 as recorded_at) from temp.staged_quarantine where walk_id = $1`,
-      [walk.walkId, end.recorded_at ?? null],
-    )
-}
-
-function columnsOfWalk(walk: OpenWalk): Record<string, DuckDBValue> {
   const instant = (micros: bigint | null) => (micros === null ? null : new DuckDBTimestampValue(micros))
   const {certified, cursors, accepted} = walk
-  return {
+  const row: Record<string, DuckDBValue> = {
+    stream: stream.name,
     walk_id: walk.walkId,
     base_url: walk.baseUrl,
     page_size: walk.pageSize,
@@ -171,7 +152,24 @@ function columnsOfWalk(walk: OpenWalk): Record<string, DuckDBValue> {
     unreadable_ids: walk.unreadableIds,
     ...(certified && {...certified, is_shifted: certified.duplicates > 0}),
     cursor_digest: certified && cursors.length > 0 ? hash('sha256', cursors.join('\n')) : null,
+    ...end,
   }
+  const names = Object.keys(row)
+  await db.run(
+    `insert into history.raw.walk (${names.join(', ')}) values (${names.map((_, index) => `$${index + 1}`).join(', ')})`,
+    Object.values(row),
+  )
+  if (end.state === 'applied')
+    await db.run('insert into history.raw.listing by name from temp.staged_listing where walk_id = $1', [
+      walk.walkId,
+    ])
+  // Records of an applied walk count in releases from here on.
+  if (end.state !== 'abandoned')
+    await db.run(
+      `insert into history.raw.quarantine by name
+       select * replace ($2 as recorded_at) from temp.staged_quarantine where walk_id = $1`,
+      [walk.walkId, end.recorded_at ?? null],
+    )
 }
 
 /**
