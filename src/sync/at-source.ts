@@ -181,8 +181,12 @@ export async function requireClock(db: Database, zone: Zone, now: number): Promi
          walk_id,
          (
            select cast(max(business_date) as varchar)
-           from history.raw.deal_version as seen
-           where seen.recorded_at = settle.recorded_at and seen.source = 'webhook'
+           from (
+             select business_date, recorded_at from history.raw.deal_version where source = 'webhook'
+             union all
+             select business_date, recorded_at from history.raw.rate
+           ) as seen
+           where seen.recorded_at = settle.recorded_at
          )
        ) as name,
        epoch_ms(settle.recorded_at) as settled_ms
@@ -202,15 +206,11 @@ export async function requireClock(db: Database, zone: Zone, now: number): Promi
     return `${quantity(ids.length, noun)} (${some.join(', ')}${ids.length > NAMED ? ', …' : ''})`
   })
   const until = formatMs(toMs(last))
+  const listed = Object.fromEntries(records.map(({plural, ids}) => [plural, ids.slice(0, LISTED)]))
   throw newError(
     'CLOCK_BACKWARDS',
     `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than what is stored, up to ${until}: ${[listSome([...names]), ...told].join('; ')}.`,
-    {
-      details: {
-        until,
-        ...Object.fromEntries(records.map(({plural, ids}) => [plural, ids.slice(0, LISTED)])),
-      },
-    },
+    {details: {until, ...listed}},
   )
 }
 

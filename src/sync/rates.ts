@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {businessDateOf, createSteadyClock, formatInstant} from '../core/clock.ts'
+import {createSteadyClock, formatInstant} from '../core/clock.ts'
 import {type Config, requireSource} from '../core/config.ts'
 import {codeOf, LoantapeError, newError} from '../core/errors.ts'
 import {parseWritten} from '../core/json.ts'
@@ -15,6 +15,7 @@ import {openToSettle} from './catch-up.ts'
 import type {Answer} from './intake.ts'
 import {createFeedError, feedsFile, parseRates, type RateFeed} from './rate-feed.ts'
 import {settleBeside} from './settle.ts'
+import {findBusinessDate} from './walk.ts'
 
 /** None if `LOANTAPE_RATES_FILE` is not set. @throws ConfigError `RATES_FILE`; `FLEET_DATA_SHARED` */
 export function readRateFeeds(config: Config): RateFeed[] {
@@ -50,10 +51,14 @@ export async function ingestRates(config: Config, outside: World) {
   for (const feed of feeds) readings.push(await readFeed(feed, hurried, world))
   return withRun(folder.stateDb, 'rates', world, async ({runId, stateDb}) => {
     await using opened = await openToSettle(config, {folder, stateDb}, world)
-    await requireClock(opened.db, config, world.clock.now())
-    for (const {said, lines, report} of readings) {
+    const {db, streams} = opened
+    await requireClock(db, config, world.clock.now())
+    for (const {feed, now, lines, report} of readings) {
       if (report.outcome === 'failed') continue
-      const {read, appended} = await settleBeside(opened, said.businessDate, {said, lines}, world)
+      const businessDate = await findBusinessDate(db, streams[0], config, now)
+      const startedAt = formatInstant(BigInt(now) * 1000n)
+      const said = {kind: 'rates', feed, businessDate, startedAt, timeZone: config.timeZone}
+      const {read, appended} = await settleBeside(opened, businessDate, {said, lines}, world)
       Object.assign(report, {appended, known: read - appended})
     }
     const results = readings.map(({report}) => report)
@@ -77,10 +82,7 @@ function wasFaulty(folder: DataFolder): boolean {
 
 async function readFeed(feed: RateFeed, config: Config, world: World) {
   const {csv, ...parser} = feed
-  const {timeZone} = config
   const now = world.clock.now()
-  const startedAt = formatInstant(BigInt(now) * 1000n)
-  const said = {kind: 'rates', feed: parser, businessDate: businessDateOf(now, config), startedAt, timeZone}
   const report = {
     feed: feed.name,
     /** `failed`: nothing was stored. */
@@ -101,7 +103,7 @@ async function readFeed(feed: RateFeed, config: Config, world: World) {
       const body = new TextDecoder().decode(received.body)
       return {frame: {frame: 'rates', feed: feed.name}, body, received} satisfies Answer
     })
-    const rows = lines.flatMap(({body}) => parseRates(feed, body, timeZone))
+    const rows = lines.flatMap(({body}) => parseRates(feed, body, config.timeZone))
     const rejected = rows.filter((row) => typeof row === 'string')
     if (rejected.length > 0)
       world.log.warn(
@@ -111,12 +113,12 @@ async function readFeed(feed: RateFeed, config: Config, world: World) {
     const empty = rows.filter((row) => row === null).length
     const problems = rejected.slice(0, PROBLEMS_SHOWN)
     Object.assign(report, {rows: rows.length, empty, rejected: rejected.length, problems})
-    return {said, lines, report}
+    return {feed: parser, now, lines, report}
   } catch (error) {
     if (!(error instanceof LoantapeError) || world.signal.aborted) throw error
     world.log.warn({stream: feed.name, code: error.code, reason: error.problem}, 'feed of rates not read')
     Object.assign(report, {outcome: 'failed', problems: [`[${error.code}] ${error.problem}`]})
-    return {said, lines: [], report}
+    return {feed: parser, now, lines: [], report}
   }
 }
 

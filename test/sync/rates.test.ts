@@ -106,6 +106,16 @@ test('rates read while the clock steps back are not stored; those of a clock tha
   expect(await lab.queryHistory(last)).toEqual([{day: '2026-03-04'}])
 })
 
+test('once days begin later, rates count for no earlier day than the last walk', async () => {
+  const [walked, read] = ['2026-03-03T01:00:00-05:00', '2026-03-03T01:10:00-05:00']
+  await lab.walk(walked, {config: {dayCutoff: '00:00'}})
+  writeCsv('2026-03-02,4.31')
+  await ingestRates({...withFeeds(csvFeed()), dayCutoff: '06:00'}, lab.createWorld(read))
+  expect(await lab.queryHistory('select business_date from rate')).toEqual([{business_date: '2026-03-03'}])
+  const before = lab.walk('2026-03-03T01:05:00-05:00', {config: {dayCutoff: '06:00'}})
+  expect(await failureOf(before)).toMatchObject({message: expect.stringContaining(': 2026-03-03.')})
+})
+
 const endWith =
   (status: number, body?: string): Handler =>
   (_request, response) => {
