@@ -69,8 +69,12 @@ const caseFile = z.record(
       .superRefine((rows, {addIssue}) => {
         const [first = {}] = rows
         const columnsOf = (one: object) => Object.keys(one).sort().join()
-        const at = rows.findIndex((one) => columnsOf(one) !== columnsOf(first))
-        const message = `expected the columns of the first row, ${Object.keys(first).join(', ')}`
+        const columns = Object.keys(first).join(', ')
+        const at = rows.findIndex((one) => columns === '' || columnsOf(one) !== columnsOf(first))
+        const message =
+          columns === ''
+            ? 'expected columns with values'
+            : `expected the columns of the first row, ${columns}`
         if (at !== -1) addIssue({code: 'custom', path: [at], message})
       }),
     /** SQL that limits the rows compared. */

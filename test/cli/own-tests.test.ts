@@ -172,6 +172,7 @@ test('a file that is wrong is refused before anything runs', async () => {
       aCase('d1: {}', '{reason: x, deal_id: x}, {deal_id: y, reason: y}, {deal_id: z, raeson: z}'),
       /: [^\n]*\.rows\.2: expected the columns of the first row, reason, deal_id\n/,
     ],
+    [aCase('d1: {}', '{}'), /\.rows\.0: expected columns with values\n/],
     ['a:\n  walks: {}\n  as_of: 26-03-31\n  rows: []\n', /a\.as_of: expected a business day such as/],
     ['a:\n  walks: {}\n', /a\.rows: expected the rows .* \[\] if it has none/],
     [aCase('', '') + aCase('', ''), /Map keys must be unique at line 5, column 1/],
