@@ -19,6 +19,7 @@ import {type DataFolder, listNames} from '../store/data-folder.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import {type BegunFolder, digestFile, removeFolder, syncBelow, syncToDisk} from '../store/files.ts'
 import {
+  databasesOf,
   type Release,
   type ReleaseManifest,
   type ReleaseTable,
@@ -62,7 +63,7 @@ export async function placeRelease(
   built: BegunFolder,
   known: Omit<ReleaseManifest, 'files'>,
   {isScratch = false}: {isScratch?: boolean} = {},
-): Promise<Pick<Release, 'dir' | 'manifest'>> {
+): Promise<Release> {
   const {dir, final} = built
   const others = readdirSync(dir).filter(
     (file) => !file.startsWith('.') && !known.tables.some((table) => table.file === file),
@@ -73,7 +74,7 @@ export async function placeRelease(
   for (const file of readdirSync(dir)) await chmod(join(dir, file), 0o400)
   await syncBelow(dir)
   built.finish(() => !isScratch && unlessDamaged(() => readRelease(final)) !== undefined)
-  return {dir: final, manifest}
+  return {dir: final, ...databasesOf(final), manifest}
 }
 
 /** Points `current` at a release, atomically. */

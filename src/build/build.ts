@@ -138,7 +138,7 @@ async function buildAnew(build: Build, world: World): Promise<Release> {
   if (!build.isPlain && !isScratch) markPast(place.dir)
   const placed = await placeRelease(place, manifest, {isScratch})
   world.onStep('release published')
-  return {...placed, ...databasesOf(placed.dir)}
+  return placed
 }
 
 /** Warnings in full, passed checks as a count. */

@@ -1,5 +1,5 @@
 import {hash} from 'node:crypto'
-import {existsSync, readFileSync} from 'node:fs'
+import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {version} from '@duckdb/node-api'
 import {z} from 'zod'
@@ -315,7 +315,7 @@ export function keyOfPlan({models, checks, seeds}: ModelSource): string {
 }
 
 function readShippedPlan(key: string): string | undefined {
-  const shipped = existsSync(SHIPPED_PLAN) ? readFileSync(SHIPPED_PLAN, 'utf8') : ''
+  const shipped = readFileSync(SHIPPED_PLAN, 'utf8')
   return shipped.startsWith(`{"key":"${key}"`) ? shipped : undefined
 }
 

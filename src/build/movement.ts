@@ -61,8 +61,7 @@ export async function diffReleases(before: Release, after: Release): Promise<Tot
   return await readMovements(db)
 }
 
-const openFor = ({database}: Release) =>
-  openDatabase({threads: threadsFor(statSync(database, {throwIfNoEntry: false})?.size ?? 0)})
+const openFor = ({database}: Release) => openDatabase({threads: threadsFor(statSync(database).size)})
 
 /** Over the tables that {@link readStandings} makes. */
 export function readMovements(db: Database): Promise<TotalMovement[]> {
