@@ -92,14 +92,11 @@ export function moveCurrent(folder: Pick<DataFolder, 'current' | 'root'>, releas
 export function linkCurrent({current, releases, root}: DataFolder): void {
   const id = unlessDamaged(() => readRelease(current))?.manifest.release_id
   const release = id === undefined ? undefined : unlessDamaged(() => readRelease(join(releases, id)))
-  if (!release)
-    throw newError(
-      'RELEASE_DAMAGED',
-      `'${current}' is a folder: expected a link to a release in '${releases}'.`,
-      {
-        next: 'Remove that folder, then run `loantape build`, which makes the link.',
-      },
-    )
+  if (!release) {
+    const problem = `'${current}' is a folder: expected a link to a release in '${releases}'.`
+    const next = 'Remove that folder, then run `loantape build`, which makes the link.'
+    throw newError('RELEASE_DAMAGED', problem, {next})
+  }
   removeFolder(current)
   moveCurrent({current, root}, release.dir)
 }
