@@ -2,6 +2,7 @@ import {expect, test} from 'vitest'
 import {readJobs} from '../../src/schedule/job.ts'
 import {recordSlot} from '../../src/schedule/job-runs.ts'
 import {writeSqlFolder} from '../build/folder.ts'
+import {setAccounts} from '../support/books.ts'
 import {aDeal} from '../support/lab.ts'
 import {changeRecords, linkBorrower, useLab} from '../support/set-up.ts'
 import {OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
@@ -20,6 +21,12 @@ changeRecords(lab, /borrowers/, (listed) => {
   for (const one of listed) if (one.id !== 'bor_000001') one.id = 'bor_0'
 })
 await lab.sync('2026-03-02T23:30:00-05:00', {config: {streams: 'deals,borrowers'}})
+for (const {id} of many.slice(0, 12)) lab.service.store.update(id, {status: 'funded'})
+await lab.sync('2026-03-03T23:30:00-05:00', {config: {streams: 'deals,borrowers'}})
+const env = {...lab.env, LOANTAPE_NOW: '2026-03-04T12:00:00-05:00'}
+await lab.run(['accounting', 'init'], env)
+setAccounts(lab.folder)
+expect(await lab.run(['export', 'xero', '--period', '2026-03'], env)).toMatchObject({code: 0})
 const {path: sqlDir} = lab.beside.use(writeSqlFolder({'pages/late_loans.md': '# Late & overdue\n'}))
 const tokens = {webToken: OPERATOR, webViewerToken: VIEWER, sqlDir}
 const side = await serveLab(lab, {sqlDir, jobs: readJobs(lab.config)})
@@ -62,6 +69,10 @@ test('each kind of thing is found by what it is called, ten of a kind, and the o
   const addresses = borrowers.map(({person}) => `/deals?person=${person}`)
   expect(await find('bor_0')).toEqual({Borrowers: addresses})
   expect(await find('bor_000001')).toEqual({Borrowers: addresses.slice(1)})
+  const {Journal: entries = [], Issued: issued = []} = await find('lt2603')
+  expect([entries.length, issued.length]).toEqual([11, 20])
+  expect(await side.readText(entries.at(-1))).toContain('12 rows.')
+  expect(await side.readText('/find?q=lt2603')).toContain('All 12 entries and batches')
   expect(await find('overdue')).toEqual({Pages: ['/pages/late_loans']})
   expect(await find('late_loan')).toEqual({Pages: ['/pages/late_loans']})
   expect((await find('open_wa_ltv')).Tables).toContain('/tables/mart.portfolio_summary')
