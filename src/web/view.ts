@@ -58,7 +58,8 @@ export function readUnderWay({stateDb, folder}: Pick<WebTools, 'stateDb' | 'fold
   if (holder) return {...since, running: true, words: `${holder.command}: ${holder.progress}`}
   const [open] = stateDb.all(
     action,
-    `select command from page_action where ended_at is null
+    // Without what an operator said: viewers of some tables read it, too.
+    `select substr(command, 1, instr(command || ' --', ' --') - 1) as command from page_action where ended_at is null
      union all
      select iif(state = 'running', 'loantape run ' || job, job || ' waits for its turn') from job_run
      where state = 'running' or state = 'queued' and not_before <= ?

@@ -619,7 +619,8 @@ test('the current run is shown as it progresses, and the page of runs reloads on
 })
 
 test('an action that ends while the page of runs is made goes on for it', async () => {
-  const action = {who: 'anna', command: 'loantape sync', began_at: new Date().toISOString()}
+  const command = 'loantape note add --limit=Acme'
+  const action = {who: 'anna', command, began_at: new Date().toISOString()}
   const action_id = Number(side.stateDb.insert('page_action', action).lastInsertRowid)
   await side.read('/runs')
   // The page asks for what people did before it asks these processes for the walks.
@@ -633,7 +634,7 @@ test('an action that ends while the page of runs is made goes on for it', async 
   side.stateDb.update('page_action', {action_id}, {ended_at, exit_code: 0, words: 'All is walked.'})
   for (const pid of readers) process.kill(pid, 'SIGCONT')
   // So it reloads.
-  expect(await opening).toMatch(/id="live"[^>]* data-running="true"/)
+  expect(await opening).toMatch(/id="live"[^>]* data-running="true"[^>]*>loantape note add</)
 })
 
 test('a page says when another release has replaced the one it shows', async () => {
