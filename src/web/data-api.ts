@@ -1,4 +1,4 @@
-import {hash} from 'node:crypto'
+import {hash, randomUUID} from 'node:crypto'
 import {createReadStream, rmSync, statSync} from 'node:fs'
 import {open} from 'node:fs/promises'
 import {join} from 'node:path'
@@ -12,8 +12,6 @@ import {addressOf} from './filter.ts'
 import {askerOf, refuse} from './http-server.ts'
 import {FORMATS} from './tables.ts'
 import type {AskingView} from './view.ts'
-
-let files = 0
 
 /** Bytes written before the answer starts, so that most failures still get an error page. */
 const FIRST_BYTES = 64 * 1024
@@ -55,8 +53,7 @@ export async function sendData(view: AskingView, name: string, reply: FastifyRep
   }
   const columns = whole?.order.map(quoteName) ?? []
   const order = columns.length === 0 ? '' : `order by ${columns.join(', ')}`
-  files += 1
-  const file = `${files}.${known}`
+  const file = `${randomUUID()}.${known}`
   const path = join(filesDir, file)
   let isWritten = false
   const written = download({
