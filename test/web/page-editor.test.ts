@@ -3,8 +3,7 @@ import {join} from 'node:path'
 import type {Page} from 'playwright-core'
 import {beforeEach, expect, test} from 'vitest'
 import {z} from 'zod'
-import {backUp, restoreBackup} from '../../src/record/backup.ts'
-import {createLab, someDeals} from '../support/lab.ts'
+import {someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {basic, block, listProcesses, OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
@@ -279,13 +278,4 @@ test('viewers neither see nor edit what is for operators, and are told what they
   )
   expect(await guarded.readText('/edit?name=signed', OPERATOR)).toContain(', ann (web 127.0.0.1): look at it')
   expect(await guarded.readText('/runs', OPERATOR)).toContain('ann (web 127.0.0.1) page signed')
-})
-
-test('a backup brings back the pages', async () => {
-  await post({name: 'kept', text: 'kept', do: 'save', from: 'none'})
-  const to = join(lab.folder.root, '../backup')
-  await backUp(lab.config, to, lab.createWorld())
-  await using other = await createLab()
-  await restoreBackup({...other.config, tapeKeyFile: lab.config.tapeKeyFile}, to, true)
-  expect(readFileSync(join(other.folder.pages, 'kept.md'), 'utf8')).toBe('kept\n')
 })

@@ -1,6 +1,5 @@
 import type {Locator, Page} from 'playwright-core'
 import {expect, test} from 'vitest'
-import {failureOf} from '../support/lab.ts'
 import {useLender} from './lender.ts'
 import {OPERATOR, openPage, VIEWER} from './side.ts'
 
@@ -12,7 +11,6 @@ const CLICKS = new Map([
   ['analyst with a page', 5],
   ['accountant', 5],
   ['visitor', 2],
-  ['operator', 3],
 ])
 
 const {lab, side, serve} = await useLender([
@@ -161,20 +159,6 @@ test('a visitor goes from an amount to a deal behind it, and can change nothing'
   await click(page.locator('tbody a').first())
   expect(await page.locator('dl.deal').textContent()).toContain('funded')
   expect(await page.locator('form[method=post]').count()).toBe(0)
-  leave()
-})
-
-test('an operator accepts what a guard refused', async () => {
-  const ids = lab.service.store.ids('funded')
-  for (const id of ids) lab.service.store.remove(id)
-  expect(await failureOf(lab.sync('2026-03-05T07:30:00-05:00'))).toMatchObject({code: 'GUARD_SHRINK'})
-  const {page, click, goTo, leave} = await come('operator')
-  await click(goTo('Runs'))
-  expect(await page.locator('main').textContent()).toContain('The last walk was refused.')
-  await click(page.getByText('Accept it', {exact: true}))
-  await page.getByLabel('Why').fill('the funded book was sold')
-  await click(page.getByRole('button', {name: 'Walk again and accept'}))
-  await page.getByText('Walk of 2026-03-05 complete').waitFor()
   leave()
 })
 
