@@ -40,8 +40,6 @@ export function readOverview(tools: WebTools, world: World) {
   return {...standing, underWay, ...(isDemoFolder(tools.folder) && {alarms: []})}
 }
 
-const action = z.object({command: z.string()})
-
 /** The last of everything that has begun, or, of attempts of jobs, ended. */
 const BEGUN = `select concat_ws(' ', (select max(rowid) from run), (select max(rowid) from job_attempt),
   (select max(action_id) from page_action where command <> 'sql'))`
@@ -57,7 +55,7 @@ export function readUnderWay({stateDb, folder}: Pick<WebTools, 'stateDb' | 'fold
   const holder = findLockHolder(stateDb, world)
   if (holder) return {...since, running: true, words: `${holder.command}: ${holder.progress}`}
   const [open] = stateDb.all(
-    action,
+    z.object({command: z.string()}),
     // Without what an operator said: viewers of some tables read it, too.
     `select substr(command, 1, instr(command || ' --', ' --') - 1) as command from page_action where ended_at is null
      union all
