@@ -1,6 +1,7 @@
 import {expect, test} from 'vitest'
 import {type ChartShape, renderChart} from '../../src/web/chart.ts'
 import {inTimeZone} from '../../src/web/figures.ts'
+import {endOfMoment} from '../../src/web/filter.ts'
 import {html, prose} from '../../src/web/html.ts'
 import {textOf} from './side.ts'
 
@@ -102,4 +103,14 @@ test('an instant in a sentence is shown in the zone of the page, except in code'
   expect(textOf(inTimeZone(sentence.html, 'America/New_York'))).toBe(
     'Ended 2026-03-04 23:30:00 EST , not 2026-99-05T04:30Z ; --known-at 2026-03-05T04:30:00Z .',
   )
+})
+
+test.each([
+  ['America/New_York', '2026-03-08', '2026-03-09T09:59:59.999999'],
+  ['America/New_York', '2026-11-01T01:30:00', '2026-11-01T06:30:00.999999'],
+  ['America/New_York', '2026-03-08T02:30:00', '2026-03-08T06:30:00.999999'],
+  ['America/Santiago', '2026-04-04', '2026-04-05T09:59:59.999999'],
+  ['Asia/Kolkata', '2026-02-03T05:30', '2026-02-03T00:00:59.999999'],
+])('in %s, %s ends last at %s', (timeZone, moment, instant) => {
+  expect(endOfMoment(moment, {timeZone, dayCutoff: '06:00'})).toBe(instant)
 })
