@@ -67,13 +67,6 @@ export function listNextSlots(schedule: Schedule, after: number, count: number):
   return slotsAfter(schedule, after).take(count).toArray()
 }
 
-export function listNextOfEach<Job extends Schedule & {enabled: boolean}>(jobs: readonly Job[], now: number) {
-  return jobs
-    .filter(({enabled}) => enabled)
-    .flatMap((job) => listNextSlots(job, now, 1).map((slot) => ({job, slot})))
-    .sort((a, b) => a.slot - b.slot)
-}
-
 /** `YYYY-MM-DD HH:MM:SS` */
 export function formatLocal(instant: number, timeZone: string): string {
   return new Date(wallTimeOf(instant, timeZone)).toISOString().slice(0, 19).replace('T', ' ')

@@ -5,7 +5,7 @@ import {findLastSuccess, findLockHolder} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {listAlarms, type Watched} from './alarms.ts'
 import {isoOf} from './job-runs.ts'
-import {listNextOfEach} from './slots.ts'
+import {listNextSlots} from './slots.ts'
 import type {Source} from './supervisor.ts'
 
 /** Above this share of unclassified deals, the figures by class do not describe the portfolio. */
@@ -37,7 +37,10 @@ export function readStanding(
   ] as const
   const [unhealthy] = reasons.find(([, holds]) => holds) ?? []
   const calm = alarms.length > 0 ? ('alarm' as const) : ('healthy' as const)
-  const next = listNextOfEach(jobs, now)
+  const next = jobs
+    .filter(({enabled}) => enabled)
+    .flatMap((job) => listNextSlots(job, now, 1).map((slot) => ({job, slot})))
+    .sort((a, b) => a.slot - b.slot)
   return {
     now,
     healthy: unhealthy === undefined,
