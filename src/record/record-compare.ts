@@ -74,7 +74,7 @@ export async function goOn(
   // Units of a missing tape do not count as lost: the warehouse may contain them, and must then not be replaced by one without
   // them.
   const losses = [...new Set(found.flatMap((one) => (one.store === 'tape' ? [] : one.losses)))]
-  const head = existsSync(folder.warehouse) ? ((await readStand(folder, world)).tape_head ?? '') : ''
+  const head = existsSync(folder.warehouse) ? (await readStand(folder, world)).tape_head : undefined
   const recorded = listRecorded(stateDb)
   const act: Extract<Act, {act: 'went on'}> = {
     act: 'went on',
@@ -85,7 +85,7 @@ export async function goOn(
       ...gaps.map(({no, kind, chain, tape}) => ({name: tape, path: '', units: [{no, kind, chain}]})),
     ],
     losses,
-    history_head: head !== '' && losses.includes(head) ? head : undefined,
+    history_head: losses.find((what) => what === head),
   }
   const perform = createPerformer(config, {folder, stateDb}, world)
   perform(() => act)
@@ -362,7 +362,8 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
   if (folderId !== undefined) writeFact(stateDb, 'folder_id', folderId)
   requireFolderId(stateDb)
   if (tapes.some(({isDescribed}) => isDescribed)) writeFact(stateDb, 'source_described', 'yes')
-  const rows = tapes.map(({row}) => row)
+  // Their paths are not in the order of time.
+  const rows = tapes.map(({row}) => row).sort((a, b) => (a.begun_at < b.begun_at ? -1 : 1))
   for (const row of rows) noteTape(stateDb, row)
   for (const {previous: _, isHistory: history, act, ...unit} of units) {
     if (!findTape(stateDb, unit.tape)) {
@@ -378,7 +379,7 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
     for (const batch of listBatches(stateDb))
       if (isHandedOver(folder, batch)) markHandedOver(stateDb, batch, true)
   }
-  const last = rows.toSorted((a, b) => (a.begun_at < b.begun_at ? -1 : 1)).at(-1)
+  const last = rows.at(-1)
   if (last && findTapeKey(stateDb) === undefined)
     stateDb.insert('tape_key', {fingerprint: last.fingerprint, since: last.begun_at})
 }
