@@ -184,9 +184,9 @@ async function closePreviousMonth(
   const without = (outcome: 'unchanged' | 'not_due') => ({result: {outcome, period}, issued: []})
   const dueOn = findBusinessDay(day.slice(0, 7), step.businessDay, step.holidays)
   using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
-  const acts = listPeriodEvents(stateDb).filter((act) => act.period === period && act.action !== 'remap')
-  const isReopened = acts.at(-1)?.action === 'reopen'
-  if (day < dueOn || isReopened) return without('not_due')
+  const ofMonth = listPeriodEvents(stateDb).filter((act) => act.period === period)
+  const last = ofMonth.findLast(({action}) => action === 'close' || action === 'reopen')
+  if (day < dueOn || last?.action === 'reopen') return without('not_due')
   try {
     const issued =
       findFirstOpen(stateDb) === period ? await issueEarlier(config, stateDb, {job, period}, world) : []

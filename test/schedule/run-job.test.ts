@@ -74,8 +74,8 @@ test('after its business day it continues with a closed month, leaves a reopened
   ])
   reopenPeriod(lab.config, {period: '2026-05', why: 'a late correction'}, lab.createWorld())
   using stateDb = openStateDb(lab.folder.stateDb)
-  const remap = {action: 'remap', at: '2026-06-04T09:00:00Z', who: 'us', why: null} as const
-  stateDb.insert('period_event', {period: '2026-05', ...remap})
+  const signed = {period: '2026-05', at: '2026-06-04T09:00:00Z', who: 'us', why: null}
+  for (const action of ['remap', 'true-up']) stateDb.insert('period_event', {...signed, action})
   for (const day of ['2026-06-03', '2026-06-04'])
     expect(await runOn(day)).toMatchObject({outcome: 'not_due', steps: [{do: 'close_period'}]})
   stateDb.db.exec('delete from period_event')
