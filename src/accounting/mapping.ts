@@ -1,4 +1,4 @@
-import {lstatSync, writeFileSync} from 'node:fs'
+import {lstatSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {sourceText} from '../contract/stream.ts'
@@ -6,7 +6,7 @@ import type {Config} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
 import {isObject, parseWritten, type Refuse} from '../core/json.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
-import {readWrittenText} from '../store/files.ts'
+import {readWrittenText, writeNewFile} from '../store/files.ts'
 import {findCurrentRelease, openRelease, type Release} from '../store/release.ts'
 import defaultMapping from './default-mapping.json' with {type: 'json'}
 import type {JournalLine} from './profiles.ts'
@@ -252,7 +252,7 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
   const isNamed = (program: string) => program !== '__proto__' && /\S/.test(program)
   const programs = found.filter((program) => program !== null).filter(isNamed)
   try {
-    writeFileSync(file, draftMapping(programs), {flag: 'wx'})
+    writeNewFile(file, draftMapping(programs))
   } catch (cause) {
     const code = codeOf(cause)
     if (['ENOENT', 'ENOTDIR'].includes(code))

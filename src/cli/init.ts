@@ -1,11 +1,11 @@
-import {existsSync, mkdirSync, readFileSync, realpathSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, readFileSync, realpathSync} from 'node:fs'
 import {dirname, join, relative, resolve} from 'node:path'
 import {createInterface} from 'node:readline'
 import {Writable} from 'node:stream'
 import {parseConfig} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
 import {nameOfUser} from '../core/process.ts'
-import {isFile, listFilesBelow} from '../store/files.ts'
+import {isFile, listFilesBelow, writeNewFile} from '../store/files.ts'
 import {does, type Invocation} from './command.ts'
 
 export const commands = {
@@ -81,7 +81,7 @@ function listTemplates(): {path: string; name: string}[] {
 export function writeNew(path: string, text: string): void {
   try {
     mkdirSync(dirname(path), {recursive: true})
-    writeFileSync(path, text, {flag: 'wx', mode: 0o600})
+    writeNewFile(path, text, 0o600)
   } catch (cause) {
     const problem = `File '${path}' cannot be written (${codeOf(cause)}).`
     throw newError('OUT_PLACE', problem, {next: 'Name a folder that you may write into.', cause})

@@ -256,21 +256,28 @@ export function linkOrMove(path: string, other: string): void {
 }
 
 /**
- * Writes a new key of 32 bytes as hex digits, readable by its owner alone.
- * @throws an error with the code `EEXIST` if the name is taken; without hard links the last writer wins instead
+ * A new file has its name once it is whole.
+ * @throws an error with the code `EEXIST` if the name is taken
  */
-export function writeNewKey(path: string): Buffer {
-  const bytes = randomBytes(32)
-  createFolder(dirname(path))
+export function writeNewFile(path: string, content: string, mode = 0o666): void {
   const temporary = temporaryBeside(path)
-  writeFileSync(temporary, `${bytes.toString('hex')}\n`, {mode: 0o600})
-  syncToDisk(temporary)
   try {
+    writeFileSync(temporary, content, {mode})
+    syncToDisk(temporary)
+    // Without hard links it would be replaced.
+    if (existsSync(path)) throw Object.assign(new Error('the name is taken'), {code: 'EEXIST'})
     linkOrMove(temporary, path)
   } finally {
     rmSync(temporary, {force: true})
   }
   syncToDisk(dirname(path))
+}
+
+/** Writes a new key of 32 bytes as hex digits, readable by its owner alone. @throws what {@link writeNewFile} throws */
+export function writeNewKey(path: string): Buffer {
+  const bytes = randomBytes(32)
+  createFolder(dirname(path))
+  writeNewFile(path, `${bytes.toString('hex')}\n`, 0o600)
   return bytes
 }
 

@@ -147,20 +147,25 @@ test('why a job failed is told even if the state database takes no record of it,
     expect(stdout + stderr).not.toMatch(/hush|secret%20of/)
 })
 
-test('a disk that fills up in the middle of a file leaves no batch and says so', async () => {
-  for (const profile of ['csv', 'xlsx']) {
-    const folder = lab.copyFolder(`full-${profile}`)
+test('a disk that fills up in the middle of a file leaves none under its name and says so', async () => {
+  for (const [line, kib] of [
+    ['export csv', 1],
+    ['export xlsx', 1],
+    ['accounting init', 0],
+  ] as const) {
+    const args = line.split(' ')
+    const folder = lab.copyFolder(`full-${args.join('-')}`)
     rmSync(folder.exports, {recursive: true, force: true})
     const own = {...lab.env, LOANTAPE_DATA_DIR: folder.root, NODE_COMPILE_CACHE: ''}
     expect((await lab.run(['build'], own)).code).toBe(0)
     // The state database is open already, because its index would exceed the limit.
     using _stateDb = openStateDb(folder.stateDb)
-    // No file of the process may exceed 1,024 bytes: further writes fail as on a full disk.
-    const command = `ulimit -f 1; exec "$0" "$@"`
-    const program = ['bash', '-c', command, process.execPath, MAIN, 'export', profile, '--json']
+    // No file of the process may exceed so many KiB: further writes fail as on a full disk.
+    const command = `ulimit -f ${kib}; exec "$0" "$@"`
+    const program = ['bash', '-c', command, process.execPath, MAIN, ...args, '--json']
     await expectRefused(startProcess(program, own).ended, 'DISK_FULL', [], 1)
-    const dir = join(folder.exports, profile)
-    expect(existsSync(dir) ? readdirSync(dir).filter((name) => !name.endsWith('.json')) : []).toEqual([])
+    const isNew = (path: string) => /^exports\/.*(?<!\.json)$|accounting/.test(path)
+    expect(Object.keys(readFiles(folder.root)).filter(isNew), line).toEqual([])
   }
 })
 
