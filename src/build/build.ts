@@ -398,10 +398,10 @@ function describeCut(
     const problem = `${what} needs more than ${memoryFor(config)} MB of memory, even with spilling: expected it to fit into LOANTAPE_MEMORY_MB.`
     return newError('BUILD_MEMORY', problem, {cause})
   }
-  const problem = `The build was asked to stop: ${kind.toLowerCase()} '${subject.name}' was interrupted.`
+  const problem = `Asked to stop: ${kind.toLowerCase()} '${subject.name}' was interrupted.`
   return newError('INTERRUPTED', problem, {
-    kept: 'What was walked is stored; nothing was released, and `current` is as it was.',
-    next: 'Run `loantape build`, or wait for the next sync, which builds what is missing.',
+    kept: 'Nothing was released, and what was walked is stored.',
+    next: 'Run it again; the next sync also builds what is missing.',
     cause,
   })
 }

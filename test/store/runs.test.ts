@@ -6,6 +6,7 @@ import {LoantapeError} from '../../src/core/errors.ts'
 import {createScheduler} from '../../src/schedule/scheduler.ts'
 import {
   acquireLock,
+  type CurrentRun,
   findLastRun,
   findLastSuccess,
   findLockHolder,
@@ -18,6 +19,7 @@ import {findLearnt, storeLearnt} from '../../src/sync/at-source.ts'
 import {createWorldAt} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {useFolder} from '../support/set-up.ts'
+import {until} from '../support/until.ts'
 
 const NOW = '2026-02-02T23:30:00.000Z'
 const world = createWorldAt(NOW)
@@ -57,6 +59,18 @@ test('the lock of a process that is gone, or whose pid was reused, is taken over
     }
     expect(findLockHolder(stateDb, world)).toBeUndefined()
   }
+})
+
+test('how far a run has come is noted for others, whatever its clock does', async () => {
+  const work = async ({world: {onProgress}}: CurrentRun) => {
+    onProgress({step: 'walking'})
+    await until(() => {
+      onProgress({step: 'applying'})
+      return findLockHolder(stateDb, world)?.progress === 'applying'
+    })
+    return {outcome: 'applied'}
+  }
+  await withRun(data.folder.stateDb, 'sync', world, work)
 })
 
 const DAYS_AHEAD = {host: 'elsewhere', pid: 1, heartbeat_at: Date.parse(NOW) + 10 * 86_400_000}
