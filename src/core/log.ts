@@ -74,9 +74,17 @@ export function createLog(
         log: (fields) => Object.fromEntries(Object.entries(fields).filter(([name]) => allowed.has(name))),
       },
       hooks: {streamWrite: scrubSecrets},
+      serializers: {err: describeError},
     },
     destination,
   )
+}
+
+/** What else an error holds may be a row or a request. */
+function describeError(error: unknown): unknown {
+  if (!(error instanceof Error)) return error
+  const {type, code, message, stack} = pino.stdSerializers.err(error)
+  return {type, code, message, stack}
 }
 
 export function createSilentLog(): Log {

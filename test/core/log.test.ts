@@ -52,6 +52,17 @@ test('a secret in an error, its cause and its stack is masked', () => {
   expect(text).not.toContain('hunter2')
 })
 
+test('an error is its name, code, message and stack, without what else it holds', () => {
+  const err = Object.assign(new TypeError('no'), {code: '23514', detail: 'row contains (Ann)', cause: 'why'})
+  const {lines} = linesOf((log) => {
+    log.error({err}, 'failed')
+    log.error({err: 'thrown'}, 'failed')
+  })
+  const stack = expect.stringContaining('log.test.ts')
+  expect(lines[0]?.err).toEqual({type: 'TypeError', code: '23514', message: 'no', stack})
+  expect(lines[1]?.err).toBe('thrown')
+})
+
 test('a secret in a message, even in a later line, or in an allowed field is masked, and the line stays JSON', () => {
   const {text} = linesOf((log) => {
     log.info('headers:\nsk_live_abc123\twhsec_abc123\nBearer abc123')
