@@ -84,7 +84,7 @@ export function listValues(shape: ChartShape | 'map', block: Block, linkTo: Link
   if (chart.areDays && isOfTime(shape)) groups.sort(([a], [b]) => (a < b ? -1 : 1))
   const rows = (isOfTime(shape) ? groups.reverse() : groups).slice(0, most).flatMap(([, own]) => own)
   const all = chart.places.length
-  return html`${(chart.isMatrix ? renderMatrix : renderMeant)({...block, rows}, linkTo)}${all > most && html`<p class="muted small">The ${isOfTime(shape) ? 'last' : 'first'} ${most} of ${all}; the attachment has more.</p>`}`
+  return html`${(chart.isMatrix ? renderMatrix : renderMeant)({...block, rows}, linkTo)}${all > most && html`<p class="muted small">The ${isOfTime(shape) ? 'last' : 'first'} ${most} of ${all}; the page has more.</p>`}`
 }
 
 /**

@@ -315,7 +315,7 @@ async function answerBlock(
     const around = {linkTo, options, notes, tell, ...(isMail && {mostOfMail: MOST_OF_MAIL})}
     const block = {columns, rows: rows.slice(0, most)}
     const shown = renderBlock(block, shape, around)
-    return html`${shown}${isOwn && DOWNLOADED.includes(shape) && downloads(text, block)}${options.range !== undefined && !view.isFile && renderRange(query, options.range, rows.length > 1)}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the attachment has more'}.</p>`}`
+    return html`${shown}${isOwn && DOWNLOADED.includes(shape) && downloads(text, block)}${options.range !== undefined && !view.isFile && renderRange(query, options.range, rows.length > 1)}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the page has more'}.</p>`}`
   } catch (error) {
     const {problem} = explainError(error)
     const {as_of} = view.release?.manifest ?? {}
@@ -474,7 +474,7 @@ async function renderListed(
   }
   const shown = html`<p class="muted" id="total">${String(sum)}</p>
 ${listed.rows.length === 0 ? html`<p class="empty">${empty}</p>` : renderMeant(listed, linkOf(view), titleOf)}
-${isFile ? Number(rows) > perPage && html`<p class="muted small">The first ${count(perPage)} of ${count(Number(rows))}${isMail && '; the attachment has more'}.</p>` : renderPages(query, Number(rows), perPage)}`
+${isFile ? Number(rows) > perPage && html`<p class="muted small">The first ${count(perPage)} of ${count(Number(rows))}${isMail && '; the page has more'}.</p>` : renderPages(query, Number(rows), perPage)}`
   const whole = `select * exclude (${quoteName(PLACE)}) from ${beside} ${order}`
   return underHeading(html`${shown}${downloads(whole, listed)}`, options, listed.rows.length === 0)
 }

@@ -176,7 +176,7 @@ test('any page is sent: to whom alarms go or to others as viewers, when one of i
   // A digest stays short, however much there is.
   const before = mails.length
   expect(await send({page: 'long'})).toContain('sent')
-  expect(partOf(mails[before], 'text/html')).toContain('The first 50 rows; the attachment has more.')
+  expect(partOf(mails[before], 'text/html')).toContain('The first 50 rows; the page has more.')
   expect(partOf(mails[before], 'text/html').match(/<tr/g)).toHaveLength(51)
   expect(await send({page: 'wide'})).toContain('sent')
   expect(partOf(mails[before + 1], 'text/html')).toContain('longer than a mail: it is attached')

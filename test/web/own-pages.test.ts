@@ -197,7 +197,7 @@ test('a file has its list in one piece, and no link but those within it and to o
   expect(text.match(/<a [^>]*>|<nav/g)).toEqual(['<a href="#there">', '<a href="https://example.com">'])
   const digest = await renderDigest(release, given, {do: 'digest', page: 'listed'})
   expect(digest?.words.match(/deal_\d+/g)).toHaveLength(50)
-  expect(digest?.words).toContain('The first 50 of 1,200; the attachment has more.')
+  expect(digest?.words).toContain('The first 50 of 1,200; the page has more.')
   expect((await renderReport(release, given, 'untitled')).text).toContain('There is nothing to show.')
   for (const more of [{}, {when: 'said'}])
     expect(await renderDigest(release, given, {do: 'digest', page: 'untitled', ...more})).toBeUndefined()
