@@ -400,8 +400,8 @@ function describeCut(
   }
   const problem = `Asked to stop: ${kind.toLowerCase()} '${subject.name}' was interrupted.`
   return newError('INTERRUPTED', problem, {
-    kept: 'Nothing was released, and what was walked is stored.',
-    next: 'Run it again; the next sync also builds what is missing.',
+    kept: 'What was walked is stored; nothing was released, and `current` is as it was.',
+    next: 'Run it again; the next sync or `loantape build` builds what is missing.',
     cause,
   })
 }
