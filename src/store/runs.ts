@@ -127,12 +127,13 @@ export interface CurrentRun {
 const NOTED_MS = 1000
 
 function watch(lock: ReturnType<typeof acquireLock>, world: World): World {
-  // By a clock that nobody sets.
-  let notedAt = Number.NEGATIVE_INFINITY
+  let notedAt = 0
   const onProgress: World['onProgress'] = (progress) => {
     world.onProgress(progress)
-    if (performance.now() - notedAt < NOTED_MS) return
-    notedAt = performance.now()
+    const now = world.realClock.now()
+    // The clock may have been set back.
+    if (Math.abs(now - notedAt) < NOTED_MS) return
+    notedAt = now
     lock.setProgress([progress.step, countOf(progress)].filter(Boolean).join(': '))
   }
   return {...world, onProgress}
