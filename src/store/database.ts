@@ -19,6 +19,8 @@ interface DatabaseOptions {
   /** By default, a number that fits the size of the attached files. */
   threads?: number
   lanes?: number
+  /** Promises to change nothing that outlives a connection: then the next reader gets this engine. */
+  isReader?: boolean
 }
 
 type Params = DuckDBValue[] | undefined
@@ -88,22 +90,55 @@ export function threadsFor(bytes: number): number {
   return Math.min(availableParallelism(), Math.max(1, Math.floor(bytes / THREAD_BYTES)))
 }
 
+interface Engine {
+  instance: DuckDBInstance
+  /** A statement failed. */
+  failed: boolean
+}
+
+/** The last reader's, without its files. Starting an engine takes as long as twenty small statements. */
+let idle: Engine | undefined
+
+const startEngine = async (): Promise<Engine> => ({
+  instance: await DuckDBInstance.create(':memory:', ENGINE),
+  failed: false,
+})
+
+async function takeEngine(): Promise<Engine> {
+  const engine = idle ?? (await startEngine())
+  idle = undefined
+  return engine
+}
+
+async function giveBack(engine: Engine, attached: readonly {alias: string}[]): Promise<void> {
+  if (!engine.failed) {
+    const connection = await engine.instance.connect()
+    for (const {alias} of attached) await connection.run(`detach ${alias}`)
+    connection.closeSync()
+  }
+  if (engine.failed || idle) engine.instance.closeSync()
+  else idle = engine
+}
+
 /** Files are attached because the engine replays only their write-ahead logs reliably. The session time zone is UTC. */
 export async function openDatabase(options: DatabaseOptions = {}): Promise<Database> {
-  const bytes = (options.attach ?? []).map(({path}) => statSync(path, {throwIfNoEntry: false})?.size ?? 0)
+  const {attach = [], isReader = false} = options
+  const bytes = attach.map(({path}) => statSync(path, {throwIfNoEntry: false})?.size ?? 0)
   const threads = options.threads ?? threadsFor(bytes.reduce((sum, size) => sum + size, 0))
-  const instance = await DuckDBInstance.create(':memory:', {...ENGINE, threads: String(threads)})
+  const engine = await (isReader ? takeEngine() : startEngine())
   const lanes: Database[] = []
   const close = async () => {
     for (const lane of lanes) await lane[Symbol.asyncDispose]()
-    instance.closeSync()
+    if (isReader) await giveBack(engine, attach)
+    else engine.instance.closeSync()
   }
   try {
     for (let lane = 0; lane < (options.lanes ?? 1); lane += 1) {
-      lanes.push(createLane(instance, await instance.connect(), lanes))
+      lanes.push(createLane(engine, await engine.instance.connect(), lanes))
     }
     const [first] = lanes as [Database]
-    for (const {path, alias, readOnly} of options.attach ?? []) {
+    await first.run(`set threads = ${threads}`)
+    for (const {path, alias, readOnly} of attach) {
       await first.run(`attach ${quoteLiteral(path)} as ${alias}${readOnly ? ' (read_only)' : ''}`)
     }
     for (const lane of lanes) await lane.run(`set TimeZone = 'UTC'`)
@@ -115,6 +150,7 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
 }
 
 const ENGINE = {
+  threads: '1',
   autoinstall_known_extensions: 'false',
   autoload_known_extensions: 'false',
   // A table takes at least one block. With the engine's default of 262,144 bytes, a small lender's files would be mostly empty.
@@ -164,12 +200,11 @@ function readNumber(path: string, at: number): bigint {
 }
 
 /** Disposing it closes only this connection. */
-function createLane(
-  instance: DuckDBInstance,
-  connection: DuckDBConnection,
-  lanes: readonly Database[],
-): Database {
-  const explain = (cause: unknown) => explainDamage(instance, cause)
+function createLane(engine: Engine, connection: DuckDBConnection, lanes: readonly Database[]): Database {
+  const explain = (cause: unknown) => {
+    engine.failed = true
+    return explainDamage(engine.instance, cause)
+  }
   // The work that closing must wait for: closing during a statement crashes the process.
   let underWay: Promise<unknown> = Promise.resolve()
   const execute = (sql: string, params?: Params) => {

@@ -331,7 +331,7 @@ export async function openHistoryAsItIs(folder: DataFolder, world: Waiting) {
   opening.use(await lockWarehouse(folder, 'read', world))
   try {
     const attach = [{path: folder.warehouse, alias: 'history', readOnly: true}]
-    const db = opening.use(await openDatabase({attach}))
+    const db = opening.use(await openDatabase({attach, isReader: true}))
     const pending = (await listPendingMigrations(db, 'history')).map(({name}) => name)
     const opened = opening.move()
     return {...db, pending, [Symbol.asyncDispose]: () => opened.disposeAsync()}

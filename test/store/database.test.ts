@@ -2,6 +2,7 @@ import {copyFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {BIGINT, BOOLEAN, DATE, DECIMAL, ENUM, INTEGER, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import {expect, test} from 'vitest'
+import {z} from 'zod'
 import type {ColumnValue} from '../../src/core/types.ts'
 import {
   type Cut,
@@ -29,6 +30,27 @@ test('closing waits for running statements', async () => {
   ])
   await other[Symbol.asyncDispose]()
   expect(await work).toMatchObject([{status: 'fulfilled'}, {status: 'fulfilled', value: {rows: '3000000'}}])
+})
+
+test('a reader has the engine of the last one, unless a statement failed, and nothing of its session', async () => {
+  const open = (alias: string) => openDatabase({attach: [{path: ':memory:', alias}], isReader: true})
+  const seen = `select {
+    session: [getvariable('v'), current_setting('search_path'), current_setting('TimeZone')],
+    files: (select list(database_name order by database_name) from duckdb_databases() where not internal),
+    tables: (select list(table_name) from duckdb_tables())}`
+  {
+    await using first = await open('a')
+    await first.run(`set variable v = 1; create temp table t as select 1; create table memory.marks_the_engine as select 1;
+      set search_path = 'a.main'; set TimeZone = 'Asia/Tokyo'`)
+  }
+  const clean = {session: [null, '', 'UTC'], files: ['b', 'memory']}
+  {
+    await using second = await open('b')
+    expect(await second.value(z.unknown(), seen)).toEqual({...clean, tables: ['marks_the_engine']})
+    await expect(second.run('from nothing')).rejects.toThrow('nothing')
+  }
+  await using third = await open('b')
+  expect(await third.value(z.unknown(), seen)).toEqual({...clean, tables: null})
 })
 
 test('of two files that were the same, both are named if one has changed', async () => {
