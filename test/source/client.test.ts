@@ -373,27 +373,54 @@ test.each([
   expect(JSON.stringify([request?.headers, ...(request?.query ?? [])]).split(TEST_KEY).length).toBeLessThan(3)
 })
 
-test('a token server that cannot be reached is told as such, and one that answers 400 to the first secret gets the second', async () => {
+test('a token server that is busy or says nothing of use is asked again, and gets the second secret once it, or the source, refuses the first', async () => {
+  const faults = [
+    {status: 503, headers: {'retry-after': '7'}},
+    {status: 429},
+    {status: 200, body: '<html>'},
+    {status: 404},
+  ]
+  const tokens = new Map([
+    ['old', {access_token: 'old'}],
+    ['new?', {access_token: 'new', expires_in: {toString: 1}}],
+  ])
+  const secretOf = (authorization = '') => decodeURIComponent(atob(authorization.slice(6)).slice(3))
   await using server = await startTestServer(async ({path, headers, incoming}, response) => {
-    if (path === '/v1/d') return sendJson(response, {data: [{id: 1}]})
+    if (path === '/v1/d')
+      return sendJson(
+        response,
+        {data: [{id: 1}]},
+        {status: headers.authorization === 'Bearer new' ? 200 : 401},
+      )
     expect(await text(incoming)).toBe('grant_type=client_credentials')
-    const isSecond = headers.authorization === `Basic ${btoa('me:second%3F')}`
-    sendJson(
-      response,
-      isSecond ? {access_token: 't', expires_in: {toString: 1}} : {error: 'invalid_client', toString: 1},
-      {
-        status: isSecond ? 200 : 400,
-      },
-    )
+    const fault = faults.shift()
+    if (fault) return void response.writeHead(fault.status, fault.headers).end(fault.body)
+    const token = tokens.get(secretOf(headers.authorization))
+    sendJson(response, token ?? {error: 'invalid_client', toString: 1}, {status: token ? 200 : 400})
   })
-  const by = (tokenUrl: string) => ({
-    description: describe({by: 'oauth2', clientId: 'me', tokenUrl}),
-    apiKey: 'first',
+  const world = createTestWorld()
+  const askWith = (apiKey: string, nextApiKey?: string, tokenUrl = `${server.url}/token`) => {
+    const description = describe({by: 'oauth2', clientId: 'me', tokenUrl})
+    return ask(server, {description, apiKey, nextApiKey, retries: 4}, world)
+  }
+  const answer = {body: {data: [{id: '1'}]}}
+  expect(await askWith('unknown', 'new?')).toMatchObject(answer)
+  expect(world.realClock.sleeps).toContain(7000)
+  const before = server.requests.length
+  expect(await askWith('old', 'new?')).toMatchObject(answer)
+  // Two tokens for the first secret are refused.
+  expect(server.requests.length - before).toBe(6)
+  for (const [apiKey, nextApiKey] of [['unknown'], ['old'], ['unknown', 'old']] as [string, string?][])
+    expect(await failureOf(askWith(apiKey, nextApiKey))).toMatchObject({
+      code: 'SOURCE_UNAUTHORIZED',
+      exitCode: 5,
+    })
+  faults.push({status: 302})
+  expect(await failureOf(askWith('new?'))).toMatchObject({
+    code: 'SOURCE_REDIRECTED',
+    message: expect.stringContaining('tokenUrl'),
   })
-  const first = by(`${server.url}/token`)
-  expect(await ask(server, {...first, nextApiKey: 'second?'})).toMatchObject({body: {data: [{id: '1'}]}})
-  expect(await failureOf(ask(server, first))).toMatchObject({code: 'SOURCE_UNAUTHORIZED', exitCode: 5})
-  expect(await failureOf(ask(server, by('http://127.0.0.1:1/token')))).toMatchObject({
+  expect(await failureOf(askWith('new?', undefined, 'http://127.0.0.1:1/token'))).toMatchObject({
     code: 'SOURCE_UNREACHABLE',
     message: expect.stringContaining("'ECONNREFUSED of the token server '127.0.0.1:1''"),
   })

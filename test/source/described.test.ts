@@ -297,14 +297,42 @@ test.each([
   })
 })
 
+const OPENLY = {auth: {by: 'oauth2', tokenUrl: 'http://a.example/t', clientId: 'x'}}
+const NOWHERE = {auth: {...OPENLY.auth, tokenUrl: 'a.example/t'}}
+const withDeals = (deals: object) => ({deals: {list: '/deals', ...deals}})
+
 test.each([
-  ['a unit of a status', {status: {path: 's', unit: 'cents'}}, 'deals.fields.status'],
-  ['two ways to read a time', {created_at: {path: 't', epoch: 'seconds', timeZone: 'UTC'}}, 'created_at'],
-  ['a field within another', {id: 'loan', status: 'loan.state'}, "'loan'"],
-  ['the path of an id for another field', {property_address: 'id'}, "'id'"],
-  ['one path for two fields', {loan_amount: 'a.b', property_value: 'a.b'}, "'a.b'"],
-])('%s is refused, with its place', (_what, fields, place) => {
-  expect(() => describe({deals: {list: '/deals', fields}})).toThrow(place)
+  ['a unit of a status', withDeals({fields: {status: {path: 's', unit: 'cents'}}}), 'deals.fields.status'],
+  [
+    'two ways to read a time',
+    withDeals({fields: {created_at: {path: 't', epoch: 'seconds', timeZone: 'UTC'}}}),
+    'created_at',
+  ],
+  ['a field within another', withDeals({fields: {id: 'loan', status: 'loan.state'}}), "'loan'"],
+  ['the path of an id for another field', withDeals({fields: {property_address: 'id'}}), "'id'"],
+  ['one path for two fields', withDeals({fields: {loan_amount: 'a.b', property_value: 'a.b'}}), "'a.b'"],
+  ['a field of nobody', withDeals({fields: {rate: 'x'}}), 'deals.fields'],
+  ['a page without an id', withDeals({page: '/b'}), 'deals.page: expected {id}'],
+  ['a hint that leads nowhere', withDeals({changedSince: 'since'}), 'changedSince: expected `page`'],
+  ['nothing of paging', {paging: undefined}, 'paging: '],
+  ['a token asked for nowhere', NOWHERE, 'auth.tokenUrl: expected a URL. '],
+  ['a token asked for openly', OPENLY, 'auth.tokenUrl: expected https'],
+])('%s is refused, with its place', (_what, changes, place) => {
+  const message = expect.stringContaining(place)
+  expect(() => describe(changes)).toThrow(
+    expect.objectContaining({code: 'SOURCE_FILE', exitCode: 2, message}),
+  )
+})
+
+test('a status is asked for by the one word that the source has for it', () => {
+  const queryOf = (values: object) => {
+    const fields = {status: {path: 'stage', values}}
+    const source = describe({deals: {list: '/deals', filter: 'f', fields}})
+    return createTranslator(source, BASE)('/deals', {status: 'funded'})?.query
+  }
+  expect(queryOf({LIVE: 'funded', NEW: 'draft'})).toEqual({f: 'LIVE'})
+  expect(queryOf({NEW: 'draft'})).toEqual({f: 'funded'})
+  expect(() => queryOf({LIVE: 'funded', LATE: 'funded'})).toThrow(/several values/)
 })
 
 test('what a source does not offer is not asked for', () => {

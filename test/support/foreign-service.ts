@@ -48,7 +48,7 @@ export async function serveForeign(dialect: Dialect, {base, key}: {base: string;
   const client = createDealClient({baseUrl: base, apiKey: key, retries: 0})
   const readAll = (list: AsyncIterable<Wire>): Promise<Wire[]> => Array.fromAsync(list).catch(() => [])
   const asked: string[] = []
-  let [refused, served] = [0, Number.POSITIVE_INFINITY]
+  let served = Number.POSITIVE_INFINITY
 
   async function answer(got: Got): Promise<Answer> {
     const {url} = got
@@ -57,10 +57,7 @@ export async function serveForeign(dialect: Dialect, {base, key}: {base: string;
     served -= 1
     if (served < 0) return {status: 503, body: {}}
     asked.push(`${url.pathname}${url.search}`)
-    if (!dialect.isAllowed(got)) {
-      refused += 1
-      return {status: 401, body: {}}
-    }
+    if (!dialect.isAllowed(got)) return {status: 401, body: {}}
     if (!url.pathname.startsWith(dialect.deals)) return {status: 404, body: {}}
     const [id, child] = url.pathname.slice(dialect.deals.length + 1).split('/')
     if (id && child === undefined) {
@@ -88,7 +85,6 @@ export async function serveForeign(dialect: Dialect, {base, key}: {base: string;
     origin: new URL(server.url).origin,
     /** The requested paths, with their queries. */
     asked,
-    refusals: () => refused,
     /** Serves this many more requests; the rest fail. */
     serveOnly(count: number): void {
       served = count
