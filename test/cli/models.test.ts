@@ -4,7 +4,7 @@ import {expect, test} from 'vitest'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, DAY_1, DAY_2, type Ended, someDeals} from '../support/lab.ts'
+import {aDeal, DAY_1, DAY_2, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectRefused, readJson, readStanding} from './outcome.ts'
 
@@ -13,98 +13,68 @@ const before = await readStanding(lab.folder)
 lab.service.store.insert([aDeal(13, {loan_amount_cents: 1_00n})])
 await lab.walk(DAY_2)
 
-const HEADER = `-- Deals that are small.
--- grain: deal_id
---
--- deal_id: the service's id
-`
+/** A model of the deals for which a condition holds. */
+const small = (condition: string) =>
+  `-- Deals that are small.\n-- grain: deal_id\n--\n-- deal_id: the service's id\nselect deal_id\nfrom core.deal\nwhere ${condition}\n`
 
-const MODEL = 'mart/small.sql'
-const CHECK = 'checks/no_small_deals.sql'
-const CHECK_HEADER = '-- No deal is small.\n-- severity: error\nselect deal_id, loan_amount\n'
+/** A check that no deal is such. */
+const aCheck = (condition: string) =>
+  `-- None.\n-- severity: error\nselect deal_id, loan_amount from core.deal where ${condition}\n`
 
-const LIMIT = 'name,dimension,bucket,scope,kind,limit_value,warn_at_pct,valid_from\n'
+const [MODEL, CHECK] = ['mart/small.sql', 'checks/none.sql']
+const IN_TEXT = 'cast(property_address as integer) = 1'
 
-const broken: [behaviour: string, text: string, code: string, words: RegExp, file?: string][] = [
+const broken: [file: string, text: string, code: string, words: RegExp][] = [
   [
-    'a model with a wrong column',
-    `${HEADER}select\n  deal_id\nfrom core.deal\nwhere loan_amonut < 2\n`,
+    MODEL,
+    small('loan_amonut < 2'),
     'MODEL_BUILD',
-    /'mart\.small' did not build: .*loan_amonut.*mart\/small\.sql:8\. Nothing was released/,
+    /'mart\.small' did not build: .*loan_amonut.*mart\/small\.sql:7\. Nothing was released/,
   ],
   [
-    'a check whose cast fails, which tells no value',
-    '-- None.\n-- severity: error\nselect deal_id from core.deal where cast(property_address as integer) = 1\n',
+    CHECK,
+    aCheck(IN_TEXT),
     'CHECK_SQL',
-    /Check 'no_small_deals' in .* did not run: Conversion Error: Could not convert string '…' to INT32/,
-    CHECK,
+    /Check 'none' in .* did not run: Conversion Error: Could not convert string '…' to INT32/,
   ],
   [
-    'a check that fails',
-    `${CHECK_HEADER}from core.deal where loan_amount < 2\n`,
+    CHECK,
+    aCheck('loan_amount < 2'),
     'CHECK_FAILED',
-    /'no_small_deals' found 1 wrong row: deal_000013 \(loan_amount=1\.00\)\. Nothing was released; `current` is as/,
-    CHECK,
+    /'none' found 1 wrong row: deal_000013 \(loan_amount=1\.00\)\. Nothing was released; `current` is as/,
   ],
   [
-    'a seed with a wrong value',
-    'deal_id,funded_on:date\ndeal_000001,2026-02-30\n',
-    'SEED_FILE',
-    /'2026-02-30' of seed column 'funded_on': expected date.*seeds\/funded_on\.csv:2\./,
-    'seeds/funded_on.csv',
-  ],
-  [
-    'a status of a class that does not exist',
+    'seeds/status.csv',
     'status,class,sort_order\nliquidated,Ended_Funded,145\n',
     'SEED_FILE',
     /'Ended_Funded' of seed column 'class': expected one of pipeline, .*seeds\/status\.csv:2\./,
-    'seeds/status.csv',
   ],
   [
-    'a misspelt ending, also where the header gives the column another type',
+    'seeds/status.csv',
     'status,class,sort_order,ending:canonical?\ndefault sale,ended_funded,145,forclosed\n',
     'SEED_FILE',
     /'forclosed' of seed column 'ending': expected one of paid_off, .*seeds\/status\.csv:2\./,
-    'seeds/status.csv',
   ],
   [
-    'a limit of an unknown kind that is not yet in force',
-    `${LIMIT}Texas,state,TX,funded,percent,20,90,2099-03-10\n`,
+    'seeds/limit.csv',
+    'name,dimension,bucket,scope,kind,limit_value,warn_at_pct,valid_from\nTexas,state,TX,funded,percent,20,90,2099-03-10\n',
     'SEED_FILE',
     /'percent' of seed column 'kind': expected one of share, amount, .*seeds\/limit\.csv:2\./,
-    'seeds/limit.csv',
-  ],
-  [
-    'a limit without a value that is not yet in force',
-    `${LIMIT}Texas,state,TX,funded,share,,90,2099-03-10\n`,
-    'SEED_FILE',
-    /'' of seed column 'limit_value': expected decimal.*seeds\/limit\.csv:2\./,
-    'seeds/limit.csv',
   ],
 ]
 
-test('nothing is released with a model, check or seed that is wrong, and the error names its file and line', async () => {
-  for (const [behaviour, text, code, words, file = MODEL] of broken) {
+test('nothing is released with a model, check or seed that is wrong; the error names file and line, and tells no value', async () => {
+  for (const [file, text, code, words] of broken) {
     using own = writeSqlFolder({[file]: text})
     const build = runOnDay2('build', lab.folder, {LOANTAPE_SQL_DIR: own.path})
     const kept = /`current` is as it was\. .*`loantape build`/
     await expectRefused(build, code, [words, kept], 3)
-    expect(await readStanding(lab.folder), behaviour).toEqual(before)
+    expect(await readStanding(lab.folder), `${words}`).toEqual(before)
   }
 })
 
-function runOnDay2(
-  command: 'build' | 'sync',
-  folder: DataFolder,
-  env?: Record<string, string>,
-): Promise<Ended> {
-  return lab.run([command, '--json'], {
-    LOANTAPE_DATA_DIR: folder.root,
-    LOANTAPE_NOW: DAY_2,
-    LOANTAPE_LOG_LEVEL: 'error',
-    ...env,
-  })
-}
+const runOnDay2 = (command: 'build' | 'sync', {root}: DataFolder, env: Record<string, string>) =>
+  lab.run([command, '--json'], {LOANTAPE_DATA_DIR: root, LOANTAPE_NOW: DAY_2, ...env})
 
 test('a selection is built beside the releases and shows its rows and its path', async () => {
   const built = await lab.run(['build', '--select', '+mart.portfolio_summary'])
@@ -123,13 +93,10 @@ test('a selection is built beside the releases and shows its rows and its path',
 
 test('a model that fails over a value names the column or the type, and tells no value', async () => {
   for (const [condition, words] of [
-    [
-      'cast(property_address as integer) = 1',
-      "'…' to INT32 when casting from source column property_address",
-    ],
+    [IN_TEXT, "'…' to INT32 when casting from source column property_address"],
     ['cast(loan_amount as bigint) * 1000000000000000000 > 1', 'Overflow in multiplication of INT64 (…)!'],
   ] as const) {
-    using own = writeSqlFolder({[MODEL]: `${HEADER}select deal_id from core.deal where ${condition}\n`})
+    using own = writeSqlFolder({[MODEL]: small(condition)})
     const build = lab.run(['build', '--select', '+mart.small', '--json'], {LOANTAPE_SQL_DIR: own.path})
     await expectRefused(build, 'MODEL_BUILD', [words, /small\.sql:/], 3)
   }
@@ -140,21 +107,19 @@ test('a missing SQL folder is a wrong setting, and removing a failing check lets
   const missing = runOnDay2('sync', folder, {LOANTAPE_SQL_DIR: '/nowhere/sql'})
   const words = /'\/nowhere\/sql' in LOANTAPE_SQL_DIR.*what was walked is stored.*`loantape build`/
   await expectRefused(missing, 'SQL_DIR_MISSING', words)
-  const check = '-- There are no deals.\n-- severity: error\nselect deal_id from core.deal\n'
-  using own = writeSqlFolder({'checks/none.sql': check})
+  using own = writeSqlFolder({[CHECK]: aCheck('loan_amount > 0')})
   const env = {LOANTAPE_SQL_DIR: own.path}
-  const found = /found 13 wrong rows: deal_000001, deal_000002, .*, …\. Nothing was released/
-  const failure = await expectRefused(runOnDay2('sync', folder, env), 'CHECK_FAILED', found, 3)
-  const ids = Array.from({length: 13}, (_, index) => `deal_${String(index + 1).padStart(6, '0')}`)
+  const found = /found 13 wrong rows: deal_000001 .*, …\. Nothing was released/
+  const {details} = await expectRefused(runOnDay2('sync', folder, env), 'CHECK_FAILED', found, 3)
+  const ids = Array.from({length: 13}, (_, index) => aDeal(index + 1).id)
   const wrong = {name: 'none', severity: 'error', failures: 13, ids}
-  expect(failure.details).toEqual({checks: [wrong]})
+  expect(details).toEqual({checks: [wrong]})
   const status = ['status', '--data', folder.root]
   expect(readJson(await lab.run([...status, '--json']))).toMatchObject({checking: {failed: [wrong]}})
   expect((await lab.run(status)).stdout).toMatch(
     /^Check 'none' \(error\): 13 rows in release 2026-02-03-\w{12}: deal_000001, .*, …\.$/m,
   )
-  expect(await readStanding(folder)).toEqual(before)
-  rmSync(join(own.path, 'checks/none.sql'))
+  rmSync(join(own.path, CHECK))
   const released = {outcome: 'released', changes: {created: 0}}
   expect(readJson(await runOnDay2('sync', folder, env))).toMatchObject(released)
   expect((await readStanding(folder)).summary).toMatchObject([{deals: '13', amount: '4200001.00'}])
