@@ -1,20 +1,19 @@
-import {afterEach, beforeEach, expect, test, vi} from 'vitest'
+import {expect, onTestFinished, test, vi} from 'vitest'
 import {createCli} from '../../src/cli/context.ts'
+import {runProgram} from '../../src/cli/program.ts'
 import {parseConfig} from '../../src/core/config.ts'
 import type {Progress} from '../../src/core/types.ts'
-
-beforeEach(() => {
-  vi.useFakeTimers({now: Date.parse('2026-02-02T12:00:00Z')})
-})
-
-afterEach(() => {
-  vi.useRealTimers()
-})
+import {findLockHolder} from '../../src/store/runs.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {FEW_TABLES} from '../support/data.ts'
+import {createLab, DAY_1, DAY_2, type Lab, someDeals} from '../support/lab.ts'
 
 /** Runs on a terminal, or without one, and records what is written to stderr. */
-function runOn({columns = 80, isTTY = true} = {}) {
+function runOn({isTTY = true} = {}) {
+  vi.useFakeTimers({now: Date.parse('2026-02-02T12:00:00Z')})
+  onTestFinished(() => void vi.useRealTimers())
   const written: string[] = []
-  const stderr = {isTTY, columns, write: (text: string) => written.push(text)}
+  const stderr = {isTTY, columns: 80, write: (text: string) => written.push(text)}
   const cli = createCli({env: {}, stdout: {write: () => undefined}, stderr, onStop: () => undefined})
   const {onProgress, log} = cli.createWorld(parseConfig({}, {readFile: () => ''}))
   return {
@@ -118,4 +117,87 @@ test('off a terminal a wait for the rate limit is logged while it lasts', () => 
   vi.advanceTimersByTime(5000)
   const reasons = written.map((text) => JSON.parse(text).reason)
   expect(reasons).toEqual([undefined, 'waiting: rate limit', undefined])
+})
+
+/**
+ * Runs a command line whose stderr is a terminal.
+ *
+ * @returns its output in order, with the stream of each piece
+ */
+async function watch(lab: Lab, line: string) {
+  const written: {to: 'stdout' | 'stderr'; text: string}[] = []
+  const write = (to: 'stdout' | 'stderr') => (text: string) => written.push({to, text})
+  const cli = createCli({
+    env: {
+      ...lab.env,
+      LOANTAPE_LOG_LEVEL: 'info',
+      LOANTAPE_STREAMS: 'deals,borrowers,documents',
+      LOANTAPE_PAGE_SIZE: '10',
+    },
+    stdout: {write: write('stdout')},
+    stderr: {write: write('stderr'), isTTY: true, columns: 40},
+    onStop: () => undefined,
+  })
+  const {createWorld} = cli
+  cli.createWorld = (config) => ({...createWorld(config), select: FEW_TABLES})
+  const code = await runProgram(cli, line.split(' '))
+  const isLog = ({text}: {text: string}) => text.startsWith('{')
+  const shown = written.filter((one) => !isLog(one))
+  const lines = shown
+    .filter(({to}) => to === 'stderr')
+    .map(({text}) => text.replace(/^\r/, '').replace('\x1b[K', ''))
+  const drawn = lines.map((line) => line.split(' ')[0]).filter((step) => step)
+  return {code, shown, lines, steps: [...new Set(drawn)].join(' ')}
+}
+
+test('a command on a terminal shows one step after the other, nothing too wide, and nothing after its result', async () => {
+  await using lab = await createLab({deals: someDeals(12)})
+  const {code, shown, lines, steps} = await watch(lab, 'sync')
+  expect(code).toBe(0)
+  expect(Math.max(...lines.map((line) => line.length))).toBeLessThan(40)
+  expect(steps).toBe(
+    'opening walking certifying details applying borrowers documents preparing compiling models checks tables publishing',
+  )
+  for (const line of lines) if (!line.startsWith('walking')) expect(line).not.toMatch(/pages|deals/)
+  expect(lines).toContainEqual(expect.stringMatching(/^models +\d+:\d\d {2}0 of \d+$/))
+  const [last, before] = shown.toReversed()
+  expect(last).toMatchObject({to: 'stdout', text: expect.stringContaining('Released')})
+  expect(before).toEqual({to: 'stderr', text: '\r\x1b[K'})
+
+  for (const [line, seen] of Object.entries({
+    rebuild: 'reading rebuilding comparing',
+    verify: 'tapes warehouse release batches',
+    'export csv parquet': 'csv parquet',
+  }))
+    expect((await watch(lab, line)).steps, line).toBe(seen)
+})
+
+test('another process sees the step and its counts, details and lists with every answer', async () => {
+  await using lab = await createLab({deals: someDeals(12)})
+  await lab.walk(DAY_1)
+  lab.service.store.update('deal_000001', {status: 'underwriting'})
+  using stateDb = openStateDb(lab.folder.stateDb)
+  let ahead = 0
+  const world = lab.createWorld(DAY_2)
+  const realClock = {...world.realClock, now: () => Date.now() + ahead}
+  const told = new Set<string | undefined>()
+  const each: Progress[] = []
+  const onProgress = ({source: _source, ...progress}: Progress) => {
+    each.push(progress)
+    told.add(findLockHolder(stateDb, {...world, realClock})?.progress)
+    ahead += 1000
+  }
+  const config = {streams: 'deals,documents'}
+  await lab.sync(DAY_2, {config, world: {realClock, onProgress}})
+  const words = [...told].join('\n')
+  for (const shown of [
+    /^walking: 12 of 12 deals$/m,
+    /^details: 1 of \d+$/m,
+    /^applying$/m,
+    /^models: 1 of \d+$/m,
+  ])
+    expect(words).toMatch(shown)
+  expect(each.filter(({step}) => step === 'documents').map(({done}) => done)).toEqual([...Array(13).keys()])
+  expect(each).toContainEqual({step: 'documents', unit: 'lists', done: 12, total: 12})
+  expect(each).toContainEqual({step: 'walking', unit: 'deals', done: 12, total: 12, pages: 1})
 })
