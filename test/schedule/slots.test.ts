@@ -1,6 +1,12 @@
 import {expect, test} from 'vitest'
 import {addDays} from '../../src/core/clock.ts'
-import {findBusinessDay, findCronProblem, listNextSlots, listSlots} from '../../src/schedule/slots.ts'
+import {
+  findBusinessDay,
+  findCronProblem,
+  formatLocal,
+  listNextSlots,
+  listSlots,
+} from '../../src/schedule/slots.ts'
 
 const NEW_YORK = 'America/New_York'
 const slotsOf = (schedule: string, timeZone: string, from: string, to: string) =>
@@ -72,10 +78,26 @@ test('seconds, the last day of a month and a weekday of a month are understood',
 })
 
 test('the next slots of a rare schedule are found years ahead', () => {
-  const schedule = {schedule: '0 0 29 2 *', timeZone: 'UTC'}
-  const next = listNextSlots(schedule, Date.parse('2026-06-01T00:00Z'), 2)
+  const next = listNextSlots({schedule: '0 0 29 2 *', timeZone: 'UTC'}, Date.parse('2026-06-01T00:00Z'), 2)
   expect(next).toEqual([2028, 2032].map((year) => Date.parse(`${year}-02-29T00:00Z`)))
 })
+
+test.each(['America/New_York', 'Africa/Casablanca', 'Australia/Lord_Howe'])(
+  'the slots of a year in %s are the same however often somebody looks, one a local day',
+  (timeZone) => {
+    for (const schedule of ['30 2 * * *', '0 */6 * * *']) {
+      const [from, hour] = [Date.parse('2026-06-01T00:00Z'), 3_600_000]
+      const listTo = (after: number, hours: number) =>
+        listSlots({schedule, timeZone}, after, after + hours * hour)
+      const whole = listTo(from, 365 * 25)
+      const looks = Array.from({length: 365}, (_, look) => listTo(from + look * 25 * hour, 25))
+      expect(looks.flat()).toEqual(whole)
+      const days = new Set(whole.map((slot) => formatLocal(slot, timeZone).slice(0, 10)))
+      expect(days.size).toBeGreaterThanOrEqual(364)
+      if (schedule === '30 2 * * *') expect(whole).toHaveLength(days.size)
+    }
+  },
+)
 
 test.each([
   ['61 2 * * *', 'minute'],
