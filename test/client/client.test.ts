@@ -61,7 +61,6 @@ test('reads a list page by page, and goes on from a page of another run', async 
   expect(ids(rest)).toEqual(['deal_000003', 'deal_000004', 'deal_000005'])
 })
 
-/** Returns a signal that ends a call while it waits for the service. */
 function abortSoon(reason: Error): AbortSignal {
   const abort = new AbortController()
   setTimeout(() => abort.abort(reason), 100)

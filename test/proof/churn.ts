@@ -18,7 +18,6 @@ const DAY_MS = 86_400_000
 
 interface Witness {
   states: Set<string>
-  /** Whether it existed from the first request to the last. */
   wasThroughout: boolean
 }
 
@@ -96,7 +95,6 @@ async function readHeads({folder}: TestFolder): Promise<Heads> {
 
 /**
  * Fails if a walk concluded something that no request could have seen.
- *
  * @param mayHide which deals the list may hide: `none`, `new` or `any`
  * @returns how many it hid
  */

@@ -38,11 +38,7 @@ export async function proveCombined(request: ProofRequest): Promise<Proved> {
   })
 }
 
-/**
- * Requires the tables over all lenders to equal those of the only lender.
- *
- * @returns how many cells were compared
- */
+/** Requires the tables over all lenders to equal those of the only lender. @returns how many cells were compared */
 export async function requireSame(server: ClickhouseServer, source: string): Promise<number> {
   const views = await server.query(`select name from system.tables where database = 'fleet' order by name`)
   assert.ok(views.length >= 13, `${views.length} tables over all`)
@@ -63,11 +59,7 @@ export async function requireSame(server: ClickhouseServer, source: string): Pro
   return cells
 }
 
-/**
- * Requires every additive column over all lenders to be the sum of theirs.
- *
- * @returns how many sums were compared
- */
+/** Requires every additive column over all lenders to be the sum of theirs. @returns how many sums were compared */
 async function requireSums(server: ClickhouseServer, {dir}: Release): Promise<number> {
   await using session = openSession(server.request, new AbortController().signal)
   const models = (readReleaseModels(dir) ?? []).map(({name, grain, adds_up}) => ({

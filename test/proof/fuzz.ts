@@ -20,11 +20,7 @@ const WALKS = 5
 
 const normalise = createNormaliser(dealStream)
 
-/**
- * Reads a spoilt page as a walk would.
- *
- * @returns its records; undefined if it is refused with one of our errors
- */
+/** Reads a spoilt page as a walk would. @returns its records; undefined if it is refused with one of our errors */
 function readSpoilt(text: string, add: Run['add']): unknown[] | undefined {
   const body: unknown = JSON.parse(text)
   add('pages')
@@ -44,7 +40,6 @@ const stagedRow = z.object({
   ...{created_at: z.coerce.bigint(), created_at_precision: z.string(), unknown_fields: z.string().nullable()},
 })
 
-/** Requires every staged row to hold what its record said, in the order of the pages. */
 async function requireStaged(db: Database, pages: readonly NormalisedPage[]): Promise<void> {
   const sql = `select * replace (epoch_us(created_at) as created_at) from temp.staged_deal order by page_no, position`
   const staged = await db.all(stagedRow, sql)
@@ -87,11 +82,7 @@ interface Known {
   walk: number
 }
 
-/**
- * Applies a walk by the rules, without SQL.
- *
- * @returns the expected certificate
- */
+/** Applies a walk by the rules, without SQL. @returns the expected certificate */
 function applyByHand(known: Map<string, Known>, pages: readonly NormalisedPage[], number: number) {
   const latest = new Map<string, bigint>()
   const rejected = new Set<string>()
@@ -167,7 +158,6 @@ const RAW = /"\\u0001raw:([^"\\]*)\\u0001"/g
 
 const IDS = Array.from({length: 40}, (_, index) => `deal_${index}`)
 
-/** Draws an instant at or beyond the limits of its parts. */
 function anInstant(random: Random): string {
   const year = random.pick(['0000', '0001', '1900', '2000', '2026', '2028', '9999', '10000', '-0001'])
   const month = random.pick(['00', '01', '02', '06', '12', '13', '2'])

@@ -32,7 +32,6 @@ const DAYS_BETWEEN = 13
 
 type Step = [name: string, happen: (books: Books, day: string) => unknown]
 
-/** Path of the copy of the warehouse from before the last walk. */
 const copyOf = ({folder}: Books) => `${folder.warehouse}.before`
 
 function drawStep(random: Random): Step {
@@ -83,7 +82,6 @@ function drawStep(random: Random): Step {
   return [name, map]
 }
 
-/** Draws an account for all programs, and separate ones for some programs. */
 function drawMapping(random: Random): AccountMapping {
   const named = ['*', 'bridge', 'dscr'].filter((program) => program === '*' || random.chance(0.5))
   const accounts = named.map((program) => {
@@ -194,7 +192,6 @@ async function live({random, add}: Run): Promise<void> {
   const steps = Array.from({length: random.integer(18, 24)}, () => drawStep(random))
   using books = openBooks()
   const requireHeld = watchClosed(books)
-  /** What was issued before each true-up. */
   const booked: IssuedLine[][] = []
   const watch = async <T>(act: () => T): Promise<Awaited<T>> => {
     const before = readStanding(books)

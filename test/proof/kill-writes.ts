@@ -20,7 +20,6 @@ import {READABLE, UNREADABLE} from './world/source.ts'
 
 const NOW = '2026-03-02T23:30:00Z'
 
-/** A command with permanent effect. */
 interface Deed {
   command: string
   /** The folder it runs in: data and tape key. */
@@ -158,7 +157,6 @@ const envOf = (dir: string) => ({
 
 /**
  * Runs a deed in a separate process that is killed before its nth write.
- *
  * @returns the number of writes if it finished, null if it was killed
  */
 async function runKilled(
@@ -236,7 +234,6 @@ async function judge(lab: Lab, dir: string, {isMended}: Deed): Promise<unknown> 
 /**
  * Kills each command with permanent effect before each of its writes to files and databases, then completes it. Its effect is
  * there once, and complete. A run is one such case.
- *
  * @param deeds names of the deeds to try; all by default
  */
 export async function proveKillWrites({

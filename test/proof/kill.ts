@@ -8,7 +8,6 @@ import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
 import {runThere, type Trouble} from './separate-run.ts'
 import {listLeftovers, readPortfolio, requireSoundFolder} from './soundness.ts'
 
-/** The points of a run and of the exports after it, in order. */
 const KILL_STEPS: readonly string[] = [...RUN_STEPS, 'sync done', 'export csv done', 'export parquet done']
 const NIGHT = 'sync then export csv then export parquet'.split(' ')
 
@@ -16,17 +15,14 @@ const NIGHT = 'sync then export csv then export parquet'.split(' ')
 const PAGE_GROUPS = 2
 const PAGES = 60
 const STREAMS = 'deals,borrowers,documents'
-/** Where a process is killed: at a named point, or after this share of a run's time. */
 type Kill = {step: string; nth: number} | {share: number}
 
 export interface KillRequest extends ProofRequest {
-  /** The named points to kill at; all by default. */
   points?: readonly string[]
   /** Number of kills at random moments of the second day; two by default. What they hit depends on the machine's speed. */
   randomKills?: number
   /** The tables of a release, as `--select` names them; all by default. */
   tables?: string
-  /** A multiple of 60; 300 by default. */
   deals?: number
 }
 
@@ -98,7 +94,6 @@ export async function proveKill(request: KillRequest): Promise<Proved> {
     }
     /**
      * Runs a night to its end, in a process of its own, since its time says when others are killed.
-     *
      * @returns the time from its first step to its last in ms, and whether a release became current
      */
     const runWhole = async (folder: DataFolder, at: string) => {

@@ -35,7 +35,6 @@ interface Growing {
   random: Random
   seq: number
   day: string
-  /** Deal, instant and day of every observation so far. */
   seen: {deal_id: string; observed_at: string; business_date: string}[]
 }
 
@@ -62,7 +61,6 @@ export function proveNights(request: ProofRequest): Promise<Proved> {
   })
 }
 
-/** Makes a lender's folder below `root` whose history grows by one random night at a time. */
 export function createGrowingFolder(root: string, random: Random) {
   const folder = dataFolderAt(join(root, 'data'))
   const sqlDir = join(root, 'sql')
@@ -98,7 +96,6 @@ export function createGrowingFolder(root: string, random: Random) {
 /**
  * Requires a set of half the deals of the last release to have the same tables as a whole build of a history with only those
  * deals.
- *
  * @returns what was compared, in words
  */
 async function proveDealSet(root: string, config: Config, random: Random): Promise<string> {
@@ -176,7 +173,6 @@ function drawNight(growing: Growing, night: number): Record<string, Row[]> {
   const put = (table: string, row: Row) => {
     tables[table] = [...(tables[table] ?? []), row]
   }
-  /** Adds an observation made at a minute of this night; `when` overrides its times. */
   const add = (table: string, minute: number, row: Row, when: Row = {}) => {
     growing.seq += 1
     const observation = {seq: growing.seq, observed_at: stamp(minute), business_date: day, recorded_at}

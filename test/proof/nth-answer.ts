@@ -32,7 +32,6 @@ const FOR_EVER = 5_000
 interface Kind {
   fault: Fault
   end: {code: string; exitCode: number}
-  /** Never retried: one failure counts as permanent. */
   isFinal?: true
 }
 
@@ -79,11 +78,7 @@ async function sync(
   await how(config, {}, createQuickWorld({now}))
 }
 
-/**
- * Syncs until the walk is applied.
- *
- * @returns how it failed, if it did
- */
+/** Syncs until the walk is applied. @returns how it failed, if it did */
 async function trySync(lab: Lab, folder: DataFolder) {
   const failure = await sync(lab, folder, DAY_2).then(() => undefined, explainError)
   return failure && {code: failure.code, exitCode: failure.exitCode}
@@ -103,7 +98,6 @@ async function readHeads(folder: DataFolder): Promise<{listed: Row[]; all: Row[]
 
 /**
  * Syncs a first day and changes the source.
- *
  * @returns the list pages, the requests of an undisturbed second day, and the states before and after it
  */
 async function prepare(lab: Lab) {

@@ -16,7 +16,6 @@ const DISK = {
   ENOSPC: {code: 'DISK_FULL', words: 'no space left on device'},
 }
 
-/** Which file operation fails and how, in a new folder or in one filled the day before. */
 interface Case {
   isNew: boolean
   nth: number
@@ -48,7 +47,6 @@ function leaveHalf({name, args, go}: FileOperation): unknown {
 /**
  * Replaces the functions that change files in this process. DuckDB and SQLite write natively and bypass this:
  * test/cli/storage.test.ts tests full disks for them.
- *
  * @returns a function that runs something while a case's operation fails, and returns how it failed, if it did, and the number of
  *   operations
  */

@@ -1,12 +1,10 @@
 import {createRandom, type Random} from '../../src/service/portfolio.ts'
 
 export interface ProofRequest {
-  /** How many runs; each proof defines what a run is. */
   runs: number
   seed: string
   /** The first run, from 0; with `runs` 1 it replays a single one. */
   first?: number
-  /** Called after each run. */
   onRun?: (run: number) => void
 }
 
@@ -21,15 +19,10 @@ export type Proof = (request: ProofRequest) => Promise<Proved>
 export interface Run {
   run: number
   random: Random
-  /** Counts by name. */
   add: (name: string, count?: number) => void
 }
 
-/**
- * Runs `work` the requested number of times, `atOnce` in parallel.
- *
- * @throws Error that names the run and how to replay it
- */
+/** Runs `work` the requested number of times, `atOnce` in parallel. @throws Error that names the run and how to replay it */
 export async function prove(
   name: string,
   {runs, seed, first = 0, onRun}: ProofRequest,

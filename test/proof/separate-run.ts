@@ -3,7 +3,6 @@ import {type Ended, KILL_AT, startProcess} from '../support/lab.ts'
 
 const KILLED_RUN = fileURLToPath(new URL('./killed-run.ts', import.meta.url))
 
-/** A step that a separate process reached, and when (ms since the epoch). */
 export interface Reached {
   step: string
   at: number
@@ -12,11 +11,9 @@ export interface Reached {
 export interface Trouble {
   /** Kills it the `nth` time it reaches a step, before a write (from 1; 0 only counts them), or this many ms after its first step. */
   kill?: {step: string; nth: number} | {write: number} | {afterMs: number} | undefined
-  /** The disk takes no file longer than this many KiB. */
   diskKib?: number | undefined
 }
 
-/** Returns the stable code of a command's error; empty without one. */
 export const codeIn = (stderr: string): string => /\[([A-Z\d_]+)\]\s*$/.exec(stderr)?.[1] ?? ''
 
 /** Runs a command line, or several separated by `then`, in a separate process whose business clock is stopped. */

@@ -20,7 +20,6 @@ const batchManifest = z.object({
   files: z.array(z.object({name: z.string(), bytes: z.number(), sha256: z.string()})),
 })
 
-/** Fails if anything under the final name of a release or batch is incomplete. */
 export async function requireWholeFiles(folder: DataFolder): Promise<void> {
   for (const dir of listFinal(folder.releases)) {
     const release = readRelease(dir)

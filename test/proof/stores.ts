@@ -22,7 +22,6 @@ export const LOSSES: readonly Loss[] = [
 
 interface Played {
   loss: Loss
-  /** The error of the first command that refused; null if all succeeded. */
   refused: {command: string; code: string; message: string} | null
 }
 
@@ -52,7 +51,6 @@ function balanceOf(imported: Imported): Record<string, bigint> {
   return balancesOf(lines.map((line) => ({...line, account: line.deal})))
 }
 
-/** Returns the balances that the source implies: nothing was funded at the first walk. */
 function expectedOf(lab: Lab): Record<string, bigint> {
   const funded = lab.service.store.list({status: 'funded', limit: 1000})
   return Object.fromEntries(funded.map(({id, loan_amount_cents}) => [id, loan_amount_cents]))
@@ -62,11 +60,7 @@ function expectedOf(lab: Lab): Record<string, bigint> {
 const run = (lab: Lab, env: Record<string, string>, day: string, command: string): Promise<Ended> =>
   lab.run([...command.split(' '), '--json'], {...env, LOANTAPE_NOW: `${day}T23:30:00Z`})
 
-/**
- * Plays three nights of a lender.
- *
- * @returns a copy of the folder from before the third
- */
+/** Plays three nights of a lender. @returns a copy of the folder from before the third */
 async function tellNights(lab: Lab, env: Record<string, string>, first: number): Promise<DataFolder> {
   const {store} = lab.service
   const id = (number: number) => aDeal(first + number).id

@@ -28,7 +28,6 @@ export async function startReceiver() {
     received,
     /** Returns the status of an answer, by the number of earlier ones: 200 by default, 0 for no answer ever. */
     answer: (_turn: number): number | Promise<number> => 200,
-    /** Resolves when this many notifications have arrived. */
     async waitFor(count: number) {
       await until(() => received.length >= count)
     },
@@ -37,11 +36,7 @@ export async function startReceiver() {
   return receiver
 }
 
-/**
- * Returns the event of a notification.
- *
- * @throws Error if its signature is invalid
- */
+/** Returns the event of a notification. @throws Error if its signature is invalid */
 export function verifyNotification(notification: Notification, secret: string): WebhookEvent {
   const {headers, text: body} = notification
   return new Webhook(secret).verify(body, headers as Record<string, string>) as WebhookEvent

@@ -4,7 +4,6 @@ import {dirname, join} from 'node:path'
 
 /**
  * Writes a batch of these files.
- *
  * @returns the batch; `written` has the contents of its files and, last, of its manifest, by name
  */
 export function placeBatch(exports: string, batch_id: string, contents: Record<string, string>) {

@@ -23,7 +23,6 @@ import {micros, walk} from './walks.ts'
 /** A lender's data folder whose days a test defines; disposing it removes it. */
 export type Books = ReturnType<typeof openBooks>
 
-/** The tables of a release that bookkeeping reads. */
 export const BOOK_TABLES = '+accounting.* +mart.run'
 
 /** Opens empty books, or a copy of others; their releases hold {@link BOOK_TABLES}. */
@@ -54,7 +53,6 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
         {LOANTAPE_DATA_DIR: folder.root, LOANTAPE_NOW: `${day}T17:00:00Z`, ...more},
         {select: BOOK_TABLES, width},
       ),
-    /** Reads every line of a profile's batches for a period, by batch. */
     readBatches(name: string, period: string): Record<string, ImportedLine[]> {
       const batches: Record<string, ImportedLine[]> = {}
       for (const file of globSync(`${name}/${period}*/*.csv`, {cwd: folder.exports}).sort()) {
@@ -64,7 +62,6 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
       }
       return batches
     },
-    /** Walks at 23:30 UTC of a day, with these deals. */
     async walk(day: string, deals: Record<string, WireRecord>) {
       await using db = await openWarehouse(folder, createWorld())
       const records = Object.entries(deals).map(([id, fields]) => aRecord({id, ...fields}))
@@ -95,7 +92,6 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
         return ''
       })
     },
-    /** Writes `accounting.json`. */
     map(mapping: AccountMapping) {
       writeFileSync(join(folder.root, 'accounting.json'), JSON.stringify(mapping))
     },
@@ -117,7 +113,6 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
           `20${number.slice(2, 4)}-${number.slice(4, 6)}`.startsWith(period),
         ),
       ),
-    /** Reads the present journal of a period. */
     async readJournal(period: string, day: string): Promise<JournalLine[]> {
       const span = await readPeriodSpan(config, period, at(day))
       return await readJournal(await requireBuilt(config, {asOf: span.asOf}, at(day)), [period])

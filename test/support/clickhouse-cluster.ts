@@ -21,7 +21,6 @@ const run = promisify(execFile)
 
 /**
  * Starts an empty cluster with Docker Compose; disposing it removes its data.
- *
  * @throws Error without Docker and its compose plugin
  */
 export async function startClickhouseCluster() {
@@ -52,7 +51,6 @@ export async function startClickhouseCluster() {
     return await session.rows(anyRow, sql)
   }
   return {
-    /** Returns a request to publish through a node. */
     requestOf: (node: NodeName) => ({
       url: NODE_URLS[node],
       user: 'loantape',
@@ -63,9 +61,7 @@ export async function startClickhouseCluster() {
     read: (node: NodeName, sql: string) => ask(node, 'reader', sql),
     /** Returns the rows that the publishing user sees at a node. */
     inspect: (node: NodeName, sql: string) => ask(node, 'loantape', sql),
-    /** Kills a node, like a power cut. */
     kill: (node: NodeName) => compose('kill', node),
-    /** Starts a node again and waits until it answers. */
     restart: (node: NodeName) => compose('up', '--detach', '--wait', node),
     [Symbol.asyncDispose]: end,
   }

@@ -47,7 +47,6 @@ export function actAt(when: 'before' | 'after', begin: string, act: () => Promis
   awaited = {when, begin, act}
 }
 
-/** Publishes a release under a lender's name. */
 export async function publishAs(
   {request}: ClickhouseServer,
   source: string,
@@ -58,7 +57,6 @@ export async function publishAs(
   await publishTo(target, release, {command: 'loantape publish clickhouse', folderId: source}, world)
 }
 
-/** Starts a {@link ClickhouseServer}. */
 export async function createClickhouse() {
   const folder = mkdtempDisposableSync(join(tmpdir(), 'loantape-clickhouse-'))
   const server: ChildProcess = spawn(PYTHON, [join(ROOT, 'test/system/clickhouse-server.py'), folder.path], {
@@ -73,7 +71,6 @@ export async function createClickhouse() {
   const session = openSession(request, new AbortController().signal)
   return {
     request,
-    /** Returns the rows of a query. */
     query: (sql: string) => session.rows(anyRow, sql),
     run: (sql: string) => session.run(sql),
     async [Symbol.asyncDispose]() {

@@ -10,13 +10,11 @@ import {until} from './until.ts'
 
 /** How a command run in this process differs from one run by `main.ts`. */
 interface CommandOptions {
-  /** Columns of the terminal on stdout. */
   width?: number | undefined
   /** The tables of releases; all by default. */
   select?: string
   /** The text of `.env` in the working folder; none by default. */
   envFile?: string
-  /** Constants to override. */
   fixed?: Partial<Fixed>
   createWorld?: Cli['createWorld']
 }

@@ -16,7 +16,6 @@ export const FEW_TABLES = '+core.deal +core.deal_history +mart.portfolio_summary
 
 export type TestFolder = ReturnType<typeof createFolder>
 
-/** Creates an empty data folder; disposing it removes it. */
 export function createFolder() {
   const root = mkdtempDisposableSync(join(tmpdir(), 'loantape-'))
   const folder = dataFolderAt(join(root.path, 'data'))
@@ -31,11 +30,7 @@ export function readFiles(root: string): Record<string, string> {
   return Object.fromEntries(paths.map((path) => [relative(root, path), readFileSync(path, 'latin1')]))
 }
 
-/**
- * Flips one bit of a file, by default in its middle.
- *
- * @returns its new bytes
- */
+/** Flips one bit of a file, by default in its middle. @returns its new bytes */
 export function flipBit(path: string, at?: number): Buffer {
   const bytes = readFileSync(path)
   bytes[at ?? bytes.length >> 1]! ^= 1
@@ -60,10 +55,8 @@ export async function changeBlocks(path: string): Promise<void> {
   }
 }
 
-/** Reads the manifest of a release, a batch or a backup. */
 export const readManifest = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
 
-/** Parses lines of JSON. */
 export const readLines = (text: string) =>
   text
     .trimEnd()

@@ -21,7 +21,6 @@ export async function createEarlierLab() {
     proxy: proxy.url,
     /**
      * Runs a command line at a business instant (ISO 8601) and parses the JSON it prints.
-     *
      * @throws Error if the command fails
      */
     async at(now: string, ...args: string[]) {

@@ -4,10 +4,8 @@ import {createDealClient} from '../../src/client/client.ts'
 import type {DealStatus} from '../../src/contract/deal.ts'
 import {sendJson, startTestServer} from '../source/test-server.ts'
 
-/** A record of the Deal Financing Service, as JSON. */
 export type Wire = Record<string, unknown>
 
-/** A request to a foreign service. */
 interface Got {
   url: URL
   headers: IncomingMessage['headers']
@@ -20,7 +18,6 @@ interface Answer {
   headers?: Record<string, string>
 }
 
-/** How a foreign service differs from the Deal Financing Service. */
 export interface Dialect {
   /** The path of the list of deals. */
   deals: string
@@ -83,7 +80,6 @@ export async function serveForeign(dialect: Dialect, {base, key}: {base: string;
   })
   return {
     origin: new URL(server.url).origin,
-    /** The requested paths, with their queries. */
     asked,
     /** Serves this many more requests; the rest fail. */
     serveOnly(count: number): void {

@@ -4,7 +4,6 @@ import {expect} from 'vitest'
 
 const FOLDER = join(import.meta.dirname, '../golden')
 
-/** Compares a text with the golden file of this name. `UPDATE_GOLDEN=1` writes the file first, never in CI. */
 export function expectGolden(name: string, text: string): void {
   const path = join(FOLDER, name)
   if (process.env.UPDATE_GOLDEN) {

@@ -68,7 +68,6 @@ export function writeJobFile(dir: string, name: string, fields: Record<string, u
   writeFileSync(join(dir, `${name}.yaml`), JSON.stringify(job))
 }
 
-/** Disables the built-in jobs, so that none comes due during a test. */
 export function disableBuiltInJobs(dir: string): void {
   for (const name of ['nightly', 'hourly-refresh', 'rates']) writeJobFile(dir, name, {enabled: false})
 }

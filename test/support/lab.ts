@@ -53,7 +53,6 @@ export const KILL_AT: string = fileURLToPath(new URL('./kill-at.ts', import.meta
 /** A row of a query's result, values as DuckDB prints them: counts and decimals are text. */
 export type Row = Record<string, unknown>
 
-/** The outcome of a process. */
 export interface Ended {
   code: number | null
   signal: NodeJS.Signals | null
@@ -74,13 +73,11 @@ export type Lab = Awaited<ReturnType<typeof createLab>>
 export interface LabOptions extends Partial<ServiceOptions> {
   /** The tables of releases made in this process, as `--select` names them; `LEAST_TABLES` by default, or `all`. */
   tables?: string
-  /** Deals of its service; none by default. */
   deals?: StoredDeal[]
   /** When to sync them (ISO 8601); not at all by default. */
   releasedAt?: string
 }
 
-/** Starts a lab. */
 export async function createLab({
   tables = LEAST_TABLES,
   deals = [],
@@ -130,7 +127,6 @@ export async function createLab({
     /** The environment of a process that reads this service into this folder. */
     env,
     createWorld: createLabWorld,
-    /** Starts the program as a separate process; disposing the lab kills it if it still runs. */
     start,
     /** Syncs in this process, with the business clock fixed at `now` (ISO 8601). */
     async sync(now: string, given?: NightRequest): Promise<SyncResult> {
@@ -154,10 +150,8 @@ export async function createLab({
       return await db.all(anyRow, sql)
     },
     currentReleaseId: () => findCurrentRelease(folder)?.manifest.release_id,
-    /** Runs a command line to its end, in this process. */
     run: (args: readonly string[], changes?: Record<string, string>, fixed?: Partial<Fixed>) =>
       runCommand(args, {...env, ...changes}, {...limited, fixed: {...PATIENT, ...fixed}}),
-    /** Copies the present data folder into a new folder beside it. */
     copyFolder,
     /** Makes the existing tapes this many days older. */
     ageTapes(days: number) {
@@ -214,7 +208,6 @@ export async function createSeenLab(options: LabOptions = {}): Promise<Lab> {
   return lab
 }
 
-/** Runs the program to its end as a separate process, with no settings besides `env`. */
 export function runProgram(
   args: readonly string[],
   env: Record<string, string>,
@@ -231,19 +224,13 @@ export const runKilledAt = (
 ): Promise<Ended> =>
   startProcess([process.execPath, '--import', KILL_AT, MAIN, ...args], {...env, KILL_AT: String(nth)}).ended
 
-/**
- * Waits until a started server listens.
- *
- * @returns the address of its web side
- */
+/** Waits until a started server listens. @returns the address of its web side */
 export const untilListens = ({printed}: Started): Promise<string> =>
   until(() => /"url":"(http:[^"]+)","msg":"web side listens"/.exec(printed().stderr)?.[1])
 
-/** Waits for the JSON object that a started service prints. */
 export const untilPrinted = async ({printed}: Started) =>
   JSON.parse(await until(() => printed().stdout.endsWith('\n') && printed().stdout))
 
-/** Asks a process to stop. @returns its exit code */
 export async function stopProcess({process, ended}: Started): Promise<number | null> {
   process.kill('SIGTERM')
   return (await ended).code
@@ -282,7 +269,6 @@ export function startProcess(
   child.on('close', (code, signal) => resolve({code, signal, stdout, stderr}))
   return {
     process: child,
-    /** Everything it has printed so far. */
     printed: () => ({stdout, stderr}),
     ended,
     [Symbol.dispose]() {
@@ -305,16 +291,11 @@ export function aDeal(number: number, fields: Partial<StoredDeal> = {}): StoredD
   }
 }
 
-/** Makes deals 1 to `count`. */
 export function someDeals(count: number, fields: Partial<StoredDeal> = {}): StoredDeal[] {
   return Array.from({length: count}, (_, index) => aDeal(index + 1, fields))
 }
 
-/**
- * Returns the error that `work` throws.
- *
- * @throws Error if it throws none
- */
+/** Returns the error that `work` throws. @throws Error if it throws none */
 export async function failureOf(
   work: Promise<unknown>,
 ): Promise<Error & Partial<Failure> & {exitCode?: number}> {

@@ -1,7 +1,6 @@
 import {once} from 'node:events'
 import {createServer} from 'node:net'
 
-/** Finds a loopback port on which nobody listens now. */
 export async function findFreePort(): Promise<number> {
   const probe = createServer().listen(0, '127.0.0.1')
   await once(probe, 'listening')

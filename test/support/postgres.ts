@@ -48,10 +48,8 @@ export async function createPostgres() {
     server.once('exit', () => reject(new Error(`PostgreSQL did not start: ${said}`)))
   })
 
-  /** Returns the URL of a database for a user, by default with the tests' password. */
   const urlOf = (database: string, user = 'postgres', password = PASSWORD) =>
     `postgres://${user}:${encodeURIComponent(password)}@127.0.0.1:${port}/${database}`
-  /** Connects as the superuser; the caller ends the connection. */
   async function connect(database: string): Promise<Client> {
     const client = new Client({connectionString: urlOf(database)})
     client.on('error', () => undefined)

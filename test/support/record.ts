@@ -19,14 +19,12 @@ export const DEEP = `{"id": ${'['.repeat(20_000)}${']'.repeat(20_000)}}`
 
 const normalise = createNormaliser(dealStream)
 
-/** Returns the observation of a readable record. */
 export function observe(record: unknown, observedAt = 0n): Observation {
   const {observations, quarantined} = normalise([record], observedAt)
   if (!observations[0]) throw new Error(`quarantined: ${quarantined[0]?.path} ${quarantined[0]?.reason}`)
   return observations[0]
 }
 
-/** Returns the quarantined form of an unreadable record. */
 export function reject(record: unknown, observedAt = 0n): Quarantined {
   const {quarantined} = normalise([record], observedAt)
   if (!quarantined[0]) throw new Error('not quarantined')

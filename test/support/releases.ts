@@ -10,7 +10,6 @@ import {readTables} from '../../src/store/sql.ts'
 
 const nobody = {deals: 0, amount: '0.00'}
 
-/** A manifest as a build writes it. */
 export function aManifest(fields: Partial<ReleaseManifest> = {}): ReleaseManifest {
   return {
     schema_version: 1,

@@ -15,7 +15,6 @@ export async function useShared<T extends Disposable | AsyncDisposable>(made: T 
   return shared
 }
 
-/** Creates a lab that all tests of a file share. */
 export const useLab = (options?: LabOptions): Promise<Lab> => useShared(createLab(options))
 
 /** Makes a run die the `nth` time it reaches a step. */

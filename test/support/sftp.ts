@@ -7,7 +7,6 @@ import ssh2 from 'ssh2'
 
 const {OPEN_MODE, STATUS_CODE} = ssh2.utils.sftp
 
-/** An SFTP server on loopback, over a folder. */
 export type SftpServer = Awaited<ReturnType<typeof startSftp>>
 
 /** One key for all servers of a process: making it takes longer than most tests. */

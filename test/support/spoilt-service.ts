@@ -15,7 +15,6 @@ import {createFaultBook, ENVELOPES, type Fault} from './faults.ts'
 /** A local service whose answers can be spoilt, and which logs its requests. */
 export type SpoiltService = Awaited<ReturnType<typeof startSpoiltService>>
 
-/** Returns the path relative to the base URL, with the query. */
 function pathOf({url}: FastifyRequest): string {
   return url.startsWith(`${PREFIX}/`) ? url.slice(PREFIX.length) : url
 }
@@ -26,7 +25,6 @@ const WRONG_BODIES = {
   html: ['text/html', '<!doctype html><html><body><h1>Down for maintenance</h1></body></html>'],
 } as const
 
-/** Returns the cursor that a request asks for. */
 const cursorOf = ({query}: FastifyRequest) => (query as {cursor?: string} | null)?.cursor
 
 /** Applies one fault to a JSON body. List faults leave other bodies alone. */
@@ -45,11 +43,7 @@ function spoilJson(text: string, due: readonly Fault[], askedCursor: string | un
   return JSON.stringify(body)
 }
 
-/**
- * Sends an answer instead of the endpoint's.
- *
- * @returns false if the fault leaves the answer to the endpoint
- */
+/** Sends an answer instead of the endpoint's. @returns false if the fault leaves the answer to the endpoint */
 function answerInstead(fault: Fault, reply: FastifyReply): boolean {
   if (fault.kind === 'status') {
     const {status, headers = {}} = fault
@@ -101,7 +95,6 @@ function spoilSending(payload: string | Readable, fault: Fault, reply: FastifyRe
   return Readable.from(cut, {objectMode: false})
 }
 
-/** Lets the rules of `book` spoil the answers of every route. */
 function addFaultHooks(app: FastifyInstance, book: ReturnType<typeof createFaultBook>): void {
   const closing = new AbortController()
   app.addHook('preClose', async () => closing.abort(new Error('The service is closing.')))

@@ -15,7 +15,6 @@ import {anyRow} from './data.ts'
 
 export const stream: Stream = dealStream
 
-/** Converts ISO 8601 to microseconds since the epoch. */
 export function micros(instant: string): bigint {
   const parsed = parseInstant(instant)
   if (parsed === null) throw new Error(`not an instant: ${instant}`)
@@ -30,11 +29,9 @@ export interface DetailSpec {
   record: WireRecord | 'gone'
 }
 
-/** A walk as a test describes it. */
 export interface WalkSpec {
   /** Start, ISO 8601; each page is a second later than the one before. */
   at: string
-  /** Wire records, page by page. */
   pages: unknown[][]
   details?: DetailSpec[]
   /** Empty for a walk of every deal. */
@@ -70,7 +67,6 @@ export async function forgetAll(db: Database): Promise<void> {
   walks = 0
 }
 
-/** Begins a walk without storing anything. */
 async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<WalkIntake> {
   if (!withStage.has(db)) {
     await createStage(db)
@@ -93,7 +89,6 @@ async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<W
   })
 }
 
-/** Lines as on a tape, each with its body. */
 type Lines = readonly {frame: Frame; body?: unknown}[]
 
 const received = (observedAt: bigint) => ({
@@ -112,10 +107,8 @@ function pagesOf({at, pages}: WalkSpec): Lines {
   })
 }
 
-/** The staged walk, and what applying it would do. */
 export type StagedWalk = Awaited<ReturnType<typeof stageWalk>>
 
-/** Stages a whole walk and plans its changes. */
 export async function stageWalk(db: Database, spec: WalkSpec) {
   const unit = await beginWalk(db, spec)
   const {walk} = unit
@@ -134,13 +127,11 @@ function toLine({id, at, record}: DetailSpec): Lines[number] {
 /** Without a tape there is no tape head. */
 const noTape = () => ''
 
-/** Stages and applies a walk. */
 export async function walk(db: Database, spec: WalkSpec): Promise<StagedWalk & {recordedAt: bigint}> {
   const staged = await stageWalk(db, spec)
   return {...staged, recordedAt: await applyStaged(db, staged, spec.appliedAt ?? spec.at)}
 }
 
-/** Applies a staged walk at an instant. */
 export function applyStaged(
   db: Database,
   {walk, plan}: StagedWalk,
@@ -153,18 +144,15 @@ export function applyStaged(
   })
 }
 
-/** Returns the latest state of each deal, by id. */
 export async function readHeads(db: Database): Promise<Record<string, Record<string, unknown>>> {
   const rows = await db.all(anyRow, 'from history.raw.deal_head order by deal_id')
   return Object.fromEntries(rows.map((row) => [String(row.deal_id), row]))
 }
 
-/** Returns the versions in the order they were stored. */
 export function readVersions(db: Database, columns: string): Promise<Record<string, unknown>[]> {
   return db.all(anyRow, `select ${columns} from history.raw.deal_version order by seq`)
 }
 
-/** Returns the stored certificate of a walk. */
 export function readWalk(db: Database, walkId: string): Promise<Record<string, unknown>> {
   return db.one(anyRow, 'from history.raw.walk where walk_id = $1', [walkId])
 }

@@ -11,7 +11,6 @@ export function receiveEvents({stateDb}: DataFolder, ...dealIds: string[]): void
     storeEvent(db, {eventId: `evt_${randomUUID()}`, type: 'deal.updated', dealId}, Date.now())
 }
 
-/** Returns the headers of an event, signed as the service does. */
 export const signEvent = (secret: string, id: string, body: string, at = new Date()) => ({
   'content-type': 'application/json',
   'webhook-id': id,
@@ -19,7 +18,6 @@ export const signEvent = (secret: string, id: string, body: string, at = new Dat
   'webhook-signature': new Webhook(secret).sign(id, at, body),
 })
 
-/** Counts the events that wait to be applied. */
 export function countWaitingEvents({stateDb}: DataFolder): number {
   using db = openStateDb(stateDb)
   return listWaitingEvents(db).length

@@ -12,7 +12,6 @@ import {useLab} from '../support/set-up.ts'
 
 const PROGRAMS = join(import.meta.dirname, '../../node_modules/.cache/python/bin')
 
-/** Runs a program; returns its output and exit code. */
 function run(program: string, args: readonly string[]): Promise<{code: number; told: string}> {
   return new Promise((resolve) => {
     // An empty environment: the script needs neither packages nor settings.
@@ -50,7 +49,6 @@ await failureOf(lab.walk(day(3), {config: {pageSize: 50}, world: {onStep: dies}}
 await lab.sync(day(3), {config: {pageSize: 50}})
 await lab.run(['export', 'csv'], {LOANTAPE_NOW: day(3)})
 
-/** Changes the text of a file, which may be compressed. */
 function edit(file: string, change: (text: string) => string): void {
   const isArchive = file.endsWith('.gz')
   const bytes = readFileSync(file)
@@ -58,7 +56,6 @@ function edit(file: string, change: (text: string) => string): void {
   writeFileSync(file, isArchive ? gzipSync(Buffer.from(text, 'latin1')) : Buffer.from(text, 'latin1'))
 }
 
-/** Writes evidence into a new folder; returns its path. */
 async function write(name: string, of: string, ...options: string[]): Promise<string> {
   const dir = join(root, name)
   const {code, stderr} = await lab.run(['evidence', of, dir, ...options])

@@ -14,7 +14,6 @@ const STORES = join(import.meta.dirname, 'object-stores.py')
 const lab = await useLab({deals: someDeals(40)})
 const at = (name: string) => join(lab.folder.root, '..', name)
 
-/** Runs a command, which must end with this code. */
 async function run(args: string[], expected = 0): Promise<string> {
   const settings = {LOANTAPE_TARGETS_FILE: at('targets.json'), LOANTAPE_DETAIL: 'off'}
   const {code, stdout, stderr} = await lab.start(args, settings).ended

@@ -6,11 +6,7 @@ import {writeBatch} from '../../src/export/table-files.ts'
 import {createFolder} from '../support/data.ts'
 import {publishTables} from '../support/releases.ts'
 
-/**
- * Converts a workbook with LibreOffice, beside it.
- *
- * @returns the printed text
- */
+/** Converts a workbook with LibreOffice, beside it. @returns the printed text */
 function printBook(book: string, dir: string): string {
   const profile = `-env:UserInstallation=${pathToFileURL(join(dir, 'office')).href}`
   const args = ['--headless', profile, '--convert-to', 'pdf', '--outdir', dir, book]

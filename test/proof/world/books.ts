@@ -25,7 +25,6 @@ export function writeMapping(receivable: Record<string, string>, booksEnded: boo
 
 export function openLedger() {
   const batches = new Map<string, {text: string; lines: ImportedLine[]; ofMonth: number; last: number}>()
-  /** Ids of the last walks before each closing. */
   const closings = new Set<number>()
   return {
     importNew(exports: string, walks: readonly Walk[]) {
@@ -45,7 +44,6 @@ export function openLedger() {
         batches.set(file, {text: texts.join(''), lines, ofMonth, last: walks.at(-1)!.id})
       }
     },
-    /** Names of the imported batches, as `profile/batch`. */
     names: () => [...batches.keys()],
     /** Removes a given-up batch from the books, as the accountant does. */
     forget: (name: string) => void batches.delete(name),
@@ -67,7 +65,6 @@ export function openLedger() {
       closings.clear()
       for (const batch of batches.values()) Object.assign(batch, {ofMonth: id, last: id})
     },
-    /** Fails if a profile's batches do not add up, deal by deal, to what was really funded. */
     requireBalances(profile: string, truth: Truth, booksEnded: boolean) {
       const booked = new Map<string, bigint>()
       for (const [key, {lines}] of batches) {

@@ -175,7 +175,6 @@ export function isInBook({change, statusClass}: Version): boolean {
   return change !== 'vanished' && statusClass === 'funded'
 }
 
-/** Lists the lives of all deals as known up to a day. */
 export function listLives(truth: Facts, asOf: string) {
   return [...truth.deals].flatMap(([id, all]) => {
     const sightings = all.filter(({on}) => on <= asOf)

@@ -34,7 +34,6 @@ export type Loss = readonly (readonly [Store, Damage])[]
 
 export const nameOf = (loss: Loss): string => loss.map(([store, damage]) => `${store} ${damage}`).join(', ')
 
-/** Applies a loss to a data folder; `from` names the folders of which stores are taken. */
 export function damage(root: string, loss: Loss, from: {yesterday: string; other: string}): void {
   for (const [store, how] of loss) {
     if (how === "yesterday's") putBack(STORES[store], from.yesterday, root)
@@ -44,12 +43,10 @@ export function damage(root: string, loss: Loss, from: {yesterday: string; other
   }
 }
 
-/** Replaces files and folders with those of another folder, if it has them. */
 function putBack(names: readonly string[], from: string, to: string): void {
   for (const name of names) replace(join(to, name), join(from, name))
 }
 
-/** Replaces a file or folder with a copy of another, if that exists. */
 export function replace(to: string, from: string): void {
   remove(to)
   if (existsSync(from)) cpSync(from, to, {recursive: true, verbatimSymlinks: true})
@@ -57,7 +54,6 @@ export function replace(to: string, from: string): void {
 
 const remove = (path: string) => rmSync(path, {recursive: true, force: true})
 
-/** Truncates a file, or the last file of a folder, to two thirds. */
 function cutShort(path: string): void {
   if (!existsSync(path)) return
   const isFolder = statSync(path).isDirectory()
@@ -129,7 +125,6 @@ async function recoverFromTapes(stage: Stage, at: string): Promise<void> {
   note('rebuilt from tapes')
 }
 
-/** The errors of stores that do not belong together. */
 const REFUSALS = [
   'STORES_DISAGREE',
   'RELEASE_DAMAGED',
@@ -257,11 +252,7 @@ function bringBack(losing: Losing): void {
   stage.note('brought back')
 }
 
-/**
- * Follows a refusal's message if the story knows what that loses.
- *
- * @returns whether it did
- */
+/** Follows a refusal's message if the story knows what that loses. @returns whether it did */
 async function follow(losing: Losing, error: string): Promise<boolean> {
   const {stage, event, loss} = losing
   const run = async (...args: string[]) => (await command(stage, args, event.at)).code === 0

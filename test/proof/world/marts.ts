@@ -21,7 +21,6 @@ import {
 } from './tables.ts'
 import type {Facts} from './truth.ts'
 
-/** Returns a share in percent; null if the whole is zero. */
 const percent = (part: bigint, whole: bigint): number | null => {
   const share = ratio(part * 100n, whole)
   return share === null ? null : Math.round(share * 1e6) / 1e6
@@ -111,7 +110,6 @@ function breakdownRows(present: readonly Life[]): Row[] {
   })
 }
 
-/** Returns the last day of a month, or `asOf` if the month has not ended. */
 function endOf(month: string, asOf: string): string {
   return listDays(`${month}-01`, asOf).findLast((day) => day.startsWith(month))!
 }
@@ -188,7 +186,6 @@ function funnelRows(lives: readonly Life[], truth: Facts): Row[] {
   )
 }
 
-/** Returns the business date on which a deal was first seen funded, or ended after funding. */
 function firstFundedOn({spells}: Life): string | undefined {
   return spells.find(({statusClass}) => statusClass === 'funded' || statusClass === 'ended_funded')?.on
 }
@@ -220,7 +217,6 @@ function pullThroughRows(lives: readonly Life[], truth: Facts, asOf: string): Ro
       const later = cohort.filter(firstFundedOn).length
       // A month that began before the first walk is only partly known.
       const isKnown = `${month}-01` >= truth.walks[0]!.on && month <= last
-      /** Returns columns for some deals: number, amount, and their shares of the cohort. */
       const shares = (name: string, share: string, of: readonly {amount: bigint}[]) => ({
         [name]: of.length,
         [`${name}_amount`]: amountsOf(of),

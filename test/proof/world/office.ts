@@ -15,7 +15,6 @@ export async function requireRelease({truth, data, story, note}: Stage): Promise
   note('releases compared')
 }
 
-/** Exports every month to some profiles and compares the balances with what was really funded. */
 export async function sweep(stage: Stage, {at, profiles}: Extract<Event, {do: 'sweep'}>): Promise<void> {
   const {truth, books, data, story, note} = stage
   const last = truth.walks.at(-1)
@@ -36,7 +35,6 @@ const MOST: Record<string, bigint> = {quickbooks: 9_999_999_999_999n, netsuite: 
 
 /**
  * Exports a journal. If the history lacks what was booked from it, first reconciles books and history.
- *
  * @returns false if the profile does not take an amount, or a loan left the book under a status without a class
  */
 async function exportMonth(stage: Stage, profile: string, month: string, at: string): Promise<boolean> {
@@ -65,7 +63,6 @@ async function exportMonth(stage: Stage, profile: string, month: string, at: str
   return true
 }
 
-/** Returns the months in which a loan left the book under a status without a class. */
 const listUnclear = (truth: Truth): string[] =>
   listLives(truth, truth.lastDay())
     .flatMap(({movements}) => movements)
@@ -80,7 +77,6 @@ function hasHuge({deals}: Truth, profile: string): boolean {
   return [...deals.values()].flat().some(({fields}) => (fields?.amount ?? 0n) > most)
 }
 
-/** Closes the first month that can be closed, or reopens the last that can be reopened. */
 export async function turnPeriod(
   stage: Stage,
   event: Extract<Event, {do: 'close' | 'reopen'}>,
@@ -97,7 +93,6 @@ export async function turnPeriod(
   }
 }
 
-/** Fails at the first table of a release with wrong rows; compares only the expected columns. */
 export async function requireTables(file: string, tables: Record<string, Row[]>): Promise<void> {
   if (!existsSync(file)) throw new Finding(`release: '${file}' is not there`)
   await using db = await openDatabase({attach: [{path: file, alias: 'release', readOnly: true}]})
@@ -110,7 +105,6 @@ export async function requireTables(file: string, tables: Record<string, Row[]>)
   }
 }
 
-/** Describes how rows differ from the expected ones; null if they are equal. */
 function findDifference(expected: readonly Row[], seen: readonly Row[]): string | null {
   // Only shares are numbers in a query's result. They are compared with a tolerance, so they cannot order rows.
   const isExact = ([name]: [string, unknown]) => !seen.some((row) => typeof row[name] === 'number')
@@ -125,7 +119,6 @@ function findDifference(expected: readonly Row[], seen: readonly Row[]): string 
   return null
 }
 
-/** Returns a value as the engine prints it. */
 function toText([name, value]: [string, Row[string] | undefined]): [string, string | boolean | null] {
   if (typeof value === 'bigint') return [name, formatCents(value)]
   return [name, typeof value === 'number' ? String(value) : (value ?? null)]

@@ -11,11 +11,7 @@ import {type Event, Finding, SHIPPED_STATUSES, type Story, type Sync} from './st
 import {listTables} from './tables.ts'
 import {visitSource} from './visit.ts'
 
-/**
- * Plays a story to its end; `ears` are told of it.
- *
- * @throws Finding at the first violation
- */
+/** Plays a story to its end; `ears` are told of it. @throws Finding at the first violation */
 export async function play(story: Story, ears: Partial<Pick<Stage, 'note' | 'tell'>> = {}): Promise<void> {
   using folder = mkdtempDisposableSync(join(tmpdir(), 'loantape-world-'))
   await using source = await startSource()
@@ -30,7 +26,6 @@ export async function play(story: Story, ears: Partial<Pick<Stage, 'note' | 'tel
 
 const LATER = '2027-12-31T00:00:00Z'
 
-/** Requires the last release, built from the previous one, to equal one built from nothing. */
 async function requireWhole(stage: Stage): Promise<void> {
   const {code, stdout, stderr} = await command(stage, ['build', '--compare'], LATER)
   if (stderr.includes('BUILD_DIFFERS'))
@@ -39,14 +34,12 @@ async function requireWhole(stage: Stage): Promise<void> {
     stage.note('compared with a whole build')
 }
 
-/** Requires every tape to be whole, unless some were given up. */
 async function requireTapes(stage: Stage): Promise<void> {
   if (!stage.areTapesWhole || !existsSync(join(stage.data, 'tape'))) return
   await succeed(stage, ['verify'], LATER)
   stage.note('tapes verified')
 }
 
-/** Requires every tape to be whole and the warehouse to match the tapes, unless a restore or a replay made that impossible. */
 async function requireRebuilt(stage: Stage): Promise<void> {
   if (!stage.isOfTapes || !existsSync(join(stage.data, 'tape'))) return
   const {code, stdout, stderr} = await command(stage, ['verify', '--rebuild'], LATER)
@@ -114,7 +107,6 @@ async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promi
   await requireRelease(stage)
 }
 
-/** Requires a release of a past day to hold what the oracle says of that day. */
 async function lookBack(stage: Stage, {days, at}: Extract<Event, {do: 'look back'}>): Promise<void> {
   const {truth, root, note} = stage
   const [first, last] = [truth.walks[0]?.on ?? '', truth.walks.at(-1)?.on ?? '']

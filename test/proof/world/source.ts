@@ -6,7 +6,6 @@ import type {Change, Deal, Fault} from './story.ts'
 
 export type WireRecord = Record<string, unknown>
 
-/** The source's answer to one request, as recorded. */
 export type Answer = {
   /** The business clock when the request came, ms since the epoch. */
   at: number
@@ -97,11 +96,7 @@ export async function startSource(shifting?: Random) {
     else sendJson(response, {title: 'There is no such deal.'}, {status: 404})
   }
 
-  /**
-   * Fails a request if a fault says so.
-   *
-   * @returns whether it did
-   */
+  /** Fails a request if a fault says so. @returns whether it did */
   async function failOn(response: ServerResponse): Promise<boolean> {
     if (find('bytes').some((fault) => fault.page === page + 1)) {
       response.writeHead(200, {'content-type': 'application/json'})
@@ -164,7 +159,6 @@ export async function startSource(shifting?: Random) {
       before = atLastRun
       atLastRun = new Map(deals)
     },
-    /** Called when an answer's content is fixed, before it is sent. */
     onAnswer: (_: Answer): void => undefined,
     meanwhile: async (_: number): Promise<void> => undefined,
     [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),

@@ -46,34 +46,27 @@ export function setStage(story: Story, source: Source, root: string) {
     env,
     truth: createTruth(),
     books: openLedger(),
-    /** Called with what is to be counted. */
     note: (_: string): void => undefined,
     /** Called with events, as comments, and with the commands that a person would have typed. */
     tell: (_: string): void => undefined,
-    /** The warehouse's content when it was saved. */
     saved: undefined as Known | undefined,
     /** Whether the warehouse is still what its tapes say: nothing was given up, restored from a backup or made readable by hand. */
     isOfTapes: true,
     /** Whether records were made readable by hand, which no rebuild repeats. */
     isMended: false,
-    /** Whether no tape was given up or left behind. */
     areTapesWhole: true,
-    /** Number of batches issued when the state database was saved. */
     batchesSaved: 0,
     /** What was known when the whole folder was copied; undefined if there is no valid copy. */
     copied: undefined as Known | undefined,
   }
 }
 
-/** The outcome of a command; `error` is its stable code, empty without one. */
 export type Ended = EndedProcess & {error: string}
 
 interface Steering {
-  /** Stopped by default. */
   clock?: {now(): number}
   onStep?: (step: string) => void
   requestTimeoutSeconds?: number
-  /** Whether the schema can read {@link UNREADABLE} amounts. */
   isMended?: boolean
 }
 

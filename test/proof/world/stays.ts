@@ -43,7 +43,6 @@ export function listStays({spells, createdOn, last}: Life, {reference}: Facts, a
 
 type Stay = ReturnType<typeof listStays>[number]
 
-/** Returns how long deals stay in each status, by exit: quantiles from the exact fractions of the product-limit curve. */
 export function stageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const all = lives.flatMap((life) => listStays(life, truth, asOf))
   return [...Map.groupBy(all, ({status}) => status)].flatMap(([status, stays]) => {
@@ -86,7 +85,6 @@ const BANDS = [
   ['>90', 91, Infinity],
 ] as const
 
-/** Returns how long each pipeline deal has been in its status, at least and at most. */
 export function agingRows(
   present: readonly Life[],
   lives: readonly Life[],

@@ -13,7 +13,6 @@ export interface Deal {
 /** A fault of the source. The first kind fails the answer of a page, counted from 1 within one run, `times` times in a row. */
 export type Fault =
   | {is: '500' | '429' | 'reset' | 'truncated' | 'silent'; page: number; times: number}
-  /** The bytes of this page are not UTF-8. */
   | {is: 'bytes'; page: number}
   /** Deals change after this page is fixed and before it is sent. */
   | {is: 'moving'; page: number; changes: Change[]}
@@ -21,7 +20,6 @@ export type Fault =
   | {is: 'stale'; page: number}
   /** From this page on, the cursor leads back to the same page: `stuck` with the same cursor, `endless` with a new one each time. */
   | {is: 'stuck' | 'endless'; page: number}
-  /** Every status is spelled differently. */
   | {is: 'spelling'; how: 'title' | 'upper' | 'padded'}
   /** Every deal has this status; or, with `replaced`, another address, value and program. */
   | {is: 'mass'; status: string}
@@ -47,9 +45,7 @@ export interface Sync {
   ahead?: {page: number; hours: number; forGood?: boolean}
   /** The run dies the `nth` time it reaches a step; if `isReal`, in a separate process. */
   kill?: {step: string; nth: number; isReal?: boolean}
-  /** The disk takes no file longer than this many KiB. */
   diskKib?: number
-  /** Another sync is started while this page is answered. */
   secondAt?: number
 }
 
@@ -57,12 +53,9 @@ export interface Sync {
 export type Event =
   | Change
   | Sync
-  /** Exports journals of every month so far to these profiles. */
   | {do: 'sweep'; at: string; profiles: string[]}
   | {do: 'replay'; at: string}
-  /** Builds the release of this many days before the last walk. */
   | {do: 'look back'; days: number; at: string}
-  /** Closes the first open month, or reopens the last closed one. */
   | {do: 'close' | 'reopen'; at: string}
   /** Writes `accounting.json`: the number of the receivable account by program. With `isMoved`, remaps the months. */
   | {do: 'map'; receivable: Record<string, string>; isMoved: boolean; at: string}
@@ -83,7 +76,6 @@ export interface Lose {
   profile: string
 }
 
-/** Reference data from the lender: true funding dates, classes and orders of statuses beyond the shipped ones. */
 export interface Seeding {
   do: 'seed'
   fundedOn?: Record<string, string>
@@ -135,7 +127,6 @@ export interface Reference {
   fundedOn: Record<string, string>
 }
 
-/** The statuses that stories use, as shipped. */
 export const SHIPPED_STATUSES: Reference['statuses'] = {
   draft: ['pipeline', 10],
   underwriting: ['pipeline', 40],

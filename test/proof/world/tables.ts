@@ -9,7 +9,6 @@ export type Row = Record<string, string | number | bigint | boolean | null>
 
 /**
  * Returns the expected content of every compared table of a release.
- *
  * @param booksEnded whether the mapping has an account for endings; otherwise another system books them
  */
 export function listTables(truth: Facts, asOf: string, booksEnded: boolean): Record<string, Row[]> {
@@ -54,12 +53,10 @@ export const amountsOf = (of: readonly {amount: bigint}[]): bigint => sum(of.map
 export const amountOf = (lives: readonly Life[]): bigint => sum(lives.map(({last}) => last.amount))
 export const fundedOf = (lives: readonly Life[]): Life[] => lives.filter(({last}) => isInBook(last))
 export const isOpen = ({last}: Life): boolean => !last.statusClass.startsWith('ended')
-/** Returns the number of deals and their amount, in columns with this prefix. */
 export const totalsOf = (prefix: string, lives: readonly Life[]): Row => ({
   [`${prefix}deals`]: lives.length,
   [`${prefix}amount`]: amountOf(lives),
 })
-/** Returns the deals' loan-to-value, in columns with this prefix. */
 export const ratiosOf = (prefix: string, lives: readonly Life[]): Row => ({
   [`${prefix}wa_ltv`]: weighted(lives),
   [`${prefix}pooled_ltv`]: pooled(lives),
@@ -216,7 +213,6 @@ function averagesOf(prefix: string, lives: readonly Life[]): Row {
   }
 }
 
-/** Returns a ratio of cents as a number; null if the whole is zero. */
 export function ratio(part: bigint, whole: bigint): number | null {
   return whole === 0n ? null : Number((part * 1_000_000_000_000n) / whole) / 1e12
 }
@@ -225,7 +221,6 @@ export function ratio(part: bigint, whole: bigint): number | null {
 const listValued = (lives: readonly Life[]) =>
   lives.filter((life) => (billionths(life) ?? 2n ** 64n) <= 1_500_000_000n)
 
-/** Returns the loan-to-value weighted by amount, over the deals that have one. */
 export function weighted(lives: readonly Life[]): number | null {
   const valued = listValued(lives)
   const weights = sum(valued.map((life) => life.last.amount * billionths(life)!))
@@ -237,7 +232,6 @@ function pooled(lives: readonly Life[]): number | null {
   return ratio(amountOf(valued), sum(valued.map(({last}) => last.value!)))
 }
 
-/** Returns the version of a deal at the end of a day. */
 const versionOn = ({versions}: Life, day: string) => versions.findLast(({on}) => on <= day)
 
 /** Returns the version of a deal at the end of a day; undefined if the deal is gone. */
@@ -264,7 +258,6 @@ export function listDays(from: string, to: string): string[] {
   return days
 }
 
-/** Lists the days at whose end a deal differs from the day before. */
 function moveRows(life: Life, truth: Facts): Row[] {
   const firstOn = truth.walks[0]!.on
   const rows: Row[] = []

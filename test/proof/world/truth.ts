@@ -11,7 +11,6 @@ export interface Sighting {
   fields?: Shown
 }
 
-/** A walk that was read to its end and applied. */
 export interface Walk {
   /** Unique among all walks, even those a restore undid. */
   id: number
@@ -22,7 +21,6 @@ export interface Walk {
   records: number
   distinct: number
   quarantined: number
-  /** The sum of the list's readable records. */
   amount: bigint
   /** Deals by the walk's outcome; `present` counts those present after it. */
   counts: Record<'created' | 'updated' | 'restored' | 'unchanged' | 'missing' | 'vanished', number>
@@ -45,7 +43,6 @@ export interface Unread {
   isLost?: boolean
 }
 
-/** The expected result of settling a walk. */
 export type Plan = ReturnType<Truth['plan']>
 
 interface OpenWalk {
@@ -55,20 +52,16 @@ interface OpenWalk {
   own: {run: number; at: number; id: string; status: number; record?: WireRecord}[]
 }
 
-/** The content of a warehouse, which a restore replaces as a whole. */
 export interface Known {
-  /** Every sighting of each deal, in time order. */
   deals: Map<string, Sighting[]>
   walks: Walk[]
   quarantine: Unread[]
 }
 
-/** Everything the tables are computed from. */
 export interface Facts extends Readonly<Known> {
   reference: Reference
 }
 
-/** What must be known, according to the source's answers. */
 export type Truth = ReturnType<typeof createTruth>
 
 /** The statuses that a guard counts as funded, and as ended; all others are in the pipeline. */
@@ -214,7 +207,6 @@ export function createTruth() {
       const plan = {
         known: known.length,
         newlyAbsent: absent.filter(({id}) => lastOf(id)?.kind === 'seen').length,
-        /** Known deals that are absent, newly or not. */
         absent: absent.length,
         listed: result.list.distinct,
         /** Known deals that changed their amount, left or entered the funded statuses, or changed any other field. */
@@ -315,7 +307,6 @@ export function createTruth() {
     hasUnread: () => open !== undefined && read(open).unread.length > 0,
     /**
      * Replays the quarantine with a schema that can read {@link UNREADABLE} amounts; nothing of a refused walk is believed.
-     *
      * @returns how many records it read
      */
     replay() {

@@ -49,7 +49,6 @@ const show = (plan: Plan | undefined): string =>
 
 /**
  * Runs a sync as the story says and tells the truth its outcome.
- *
  * @param allowed further codes that it may end with
  * @returns its error code, empty on success, undefined if killed
  */
@@ -154,7 +153,6 @@ const SMALL_STEP_MS = 1000
 
 /**
  * Lists the codes with which a run that was not killed may end; the empty one is success.
- *
  * @param before when the last of the earlier walks was applied, ms since the epoch
  */
 function listExpected(event: Sync, before: number, run: Run): string[] {
