@@ -10,15 +10,10 @@ test('whichever answer fails, the run ends as documented and the next one catche
   expect(figures.cases).toBe(1)
 })
 
-/** Losses that no other test plays. */
-const OUTCOMES = {
-  "state another lender's": 'STORES_DISAGREE',
-  "state yesterday's, tapes yesterday's": 'STORES_DISAGREE',
-}
-
 test('whichever stores are lost, old or foreign, books are right or a command names the store', async () => {
-  const losses = LOSSES.filter((one) => nameOf(one) in OUTCOMES)
-  const {played} = await proveStores({runs: losses.length, seed, losses})
-  const outcomes = played.map(({loss, refused}) => [nameOf(loss), refused?.code ?? 'goes on'])
-  expect(Object.fromEntries(outcomes)).toEqual(OUTCOMES)
+  // No other test plays these.
+  const names = ["state another lender's", "state yesterday's, tapes yesterday's"]
+  const losses = LOSSES.filter((one) => names.includes(nameOf(one)))
+  const {figures} = await proveStores({runs: losses.length, seed, losses})
+  expect(figures).toEqual({STORES_DISAGREE: 2})
 })

@@ -73,16 +73,15 @@ test.each([
     call(service, method, DEAL, method === 'GET' ? undefined : {loan_amount: 1}, {authorization})
   expect((await send(allowed)).status).toBe(200)
   const response = await send(refused)
-  expect(response.headers.get('www-authenticate')).toBe(
-    `Bearer realm="deals", error="insufficient_scope", scope="${other}"`,
-  )
+  const challenge = `Bearer realm="deals", error="insufficient_scope", scope="${other}"`
+  expect(response.headers.get('www-authenticate')).toBe(challenge)
   expect(await readRefusal(response)).toBe('403 insufficient_scope')
 })
 
 test.each([
-  ...['', 'application/jsonp', 'application/json; charset=iso-8859-1'].map((type) => ({
-    'content-type': type,
-  })),
+  {'content-type': ''},
+  {'content-type': 'application/jsonp'},
+  {'content-type': 'application/json; charset=iso-8859-1'},
   {'content-encoding': 'gzip'},
 ])('refuses a body with the headers %j', async (headers) => {
   const answer = await call(service, 'POST', '/deals', {}, headers)

@@ -36,19 +36,18 @@ test('a new deal is a draft with what was sent, whatever its address holds and t
     ...amounts.flatMap((amount) => [{loan_amount: amount}, {property_value: amount}]),
   ])
     expect(await readData<Deal>(create(fields))).toMatchObject(fields)
-  for (const [field, value] of Object.entries({
-    ...{id: 'deal_mine', property_address: 12, loan_amount: '350000', property_value: '1', loan_program: 30},
-  }))
-    expect(await readRefusal(create({[field]: value}))).toBe(`400 invalid_body ${field}`)
 })
 
 test('refuses a new deal with bad fields, naming each, and a body that is no object', async () => {
-  const wrong = {loan_amount: 1.234, property_value: -1, ssn: '1', status: 'funded'}
-  expect(await readRefusal(call(service, 'POST', '/deals', wrong))).toBe(
+  const create = (body: unknown) => readRefusal(call(service, 'POST', '/deals', body))
+  expect(await create({loan_amount: 1.234, property_value: -1, ssn: '1', status: 'funded'})).toBe(
     '400 invalid_body loan_amount property_address property_value ssn status',
   )
-  for (const text of ['null', '[]', '"deal"'])
-    expect(await readRefusal(call(service, 'POST', '/deals', text))).toMatch('400 invalid_body')
+  const typed = {property_address: 12, loan_amount: '350000', property_value: '1', loan_program: 30}
+  expect(await create({...typed, id: 'deal_mine'})).toBe(
+    '400 invalid_body id loan_amount loan_program property_address property_value',
+  )
+  for (const text of ['null', '[]', '"deal"']) expect(await create(text)).toMatch('400 invalid_body')
   expect(service.store.count()).toBe(0)
 })
 
@@ -172,14 +171,11 @@ test('a deal enters underwriting only with an amount, a value and a program, whi
   expect((await call(service, 'PATCH', '/deals/deal_000002', {loan_amount: 360_000})).status).toBe(200)
 })
 
-test('an amount that a number cannot carry is refused with the limit, and as text with the type', async () => {
-  for (const [loan_amount, said] of [
-    [70_000_000_000_000.02, 'expected at most 70000000000000: above it, a number carries no exact cents'],
-    ['70000000000000.02', expect.stringContaining('expected number')],
-  ]) {
-    const answer = await call(service, 'POST', '/deals', {property_address: '12 Ocean Ct', loan_amount})
-    expect(await answer.json()).toMatchObject({errors: [{path: 'loan_amount', message: said}]})
-  }
+test('an amount that a number cannot carry is refused with the limit', async () => {
+  const body = {property_address: '12 Ocean Ct', loan_amount: 70_000_000_000_000.02}
+  const message = 'expected at most 70000000000000: above it, a number carries no exact cents'
+  const answer = await call(service, 'POST', '/deals', body)
+  expect(await answer.json()).toMatchObject({errors: [{path: 'loan_amount', message}]})
 })
 
 test('If-Match lets a change or a deletion through only on the deal the caller saw', async () => {

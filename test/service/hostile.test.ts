@@ -35,15 +35,11 @@ test('a body that says more than one thing, or whose bytes are no text, is refus
 
 test.each([
   ['PUT', '/deals/deal_000001', 'DELETE, GET, HEAD, PATCH'],
-  ['DELETE', '/deals', 'GET, HEAD, POST'],
-  ['PATCH', '/reports/portfolio', 'GET, HEAD'],
   ['GET', '/tasks/task_1/complete', 'POST'],
   ['OPTIONS', '/rates', 'GET, HEAD, POST'],
-  ['POST', '/reports/portfolio', 'GET, HEAD'],
 ])('%s %s is 405 and says what is allowed, whatever comes with it', async (method, path, allow) => {
-  const types = method === 'GET' ? [undefined] : [undefined, 'text/plain', 'application/json']
-  for (const type of types) {
-    const sent = type === undefined ? [] : [{}, {'content-type': type}]
+  const bodies = method === 'GET' ? [] : ['text/plain', 'application/json']
+  for (const sent of [[], ...bodies.map((type) => [{}, {'content-type': type}] as const)]) {
     const response = await call(service, method, path, ...sent)
     expect(response.headers.get('allow')).toBe(allow)
     expect(await readRefusal(response)).toBe('405 method_not_allowed')
@@ -53,12 +49,7 @@ test.each([
 test('an invalid path is 404, and an unknown or repeated parameter is refused', async () => {
   for (const path of ['..%2f..%2fetc%2fpasswd', '%00', '/', '../DEALS', 'deal_000001/nothing', "' or 1=1 --"])
     expect([path, (await call(service, 'GET', `/deals/${path}`)).status]).toEqual([path, 404])
-  const queries = [
-    '/deals/deal_000001?expand=all',
-    '/reports/portfolio?status=draft',
-    '/rates?limit=5&limit=6',
-  ]
-  for (const path of queries)
+  for (const path of ['/deals/deal_000001?expand=all', '/rates?limit=5&limit=6'])
     expect(await readRefusal(call(service, 'GET', path))).toMatch('400 invalid_parameter')
 })
 

@@ -26,7 +26,6 @@ export const ENVELOPES = {
   pagination: ({data, ...rest}: WireRecord) => ({data, pagination: rest}),
   meta: ({data, ...rest}: WireRecord) => ({data, meta: rest}),
   data_object: ({data, ...rest}: WireRecord) => ({data: {deals: data, ...rest}}),
-  missing_has_more: ({has_more: _, ...rest}: WireRecord) => rest,
   string_has_more: (body: WireRecord) => ({...body, has_more: String(body.has_more)}),
   no_cursor: ({next_cursor: _, ...rest}: WireRecord) => rest,
 }
