@@ -20,7 +20,7 @@ import {basename, dirname, join, relative} from 'node:path'
 import {setImmediate as turn} from 'node:timers/promises'
 import {beforeEach, expect, test} from 'vitest'
 import {writeNote} from '../../src/accounting/notes.ts'
-import {temporaryBeside} from '../../src/core/process.ts'
+import {HOST, temporaryBeside} from '../../src/core/process.ts'
 import {countOf, type World} from '../../src/core/types.ts'
 import {backUp, backUpDated, restoreBackup} from '../../src/record/backup.ts'
 import {verifyAll} from '../../src/record/verify.ts'
@@ -44,34 +44,18 @@ await lab.walk(DAY_1)
 beforeEach(lab.remember())
 
 /** The folder for a test's backups, and that of the first one. */
-let [to, dir] = ['', '']
-let tests = 0
-beforeEach(() => {
-  tests += 1
-  to = join(lab.folder.root, `../backups-${tests}`)
-  dir = join(to, 'first')
-})
+const to = join(lab.folder.root, '../backups')
+const dir = join(to, 'first')
+beforeEach(() => rmSync(to, {recursive: true, force: true}))
 
 const save = () => backUp(lab.config, dir, lab.createWorld(DAY_1))
 const restore = (backup: string, isTrusted = false) => restoreBackup(lab.config, backup, isTrusted)
+const inFolder = (name: string) => join(lab.folder.root, name)
 
 async function saveAndLose(): Promise<void> {
   await save()
   rmSync(lab.folder.root, {recursive: true})
 }
-
-test('a backup tells who waits for it that it copies, and how many files', async () => {
-  const world = lab.createWorld(DAY_1)
-  const told: string[] = []
-  using stateDb = openStateDb(lab.folder.stateDb)
-  const onProgress: World['onProgress'] = (progress) => {
-    told.push(`${progress.step} ${countOf(progress)}`, findLockHolder(stateDb, world)?.progress ?? '')
-  }
-  const {files} = await backUp(lab.config, dir, {...world, onProgress})
-  expect(told).toEqual(expect.arrayContaining(['copying', `copying ${files - 1} of ${files} files`]))
-})
-
-const inFolder = (name: string) => join(lab.folder.root, name)
 
 /** Returns a path that the test overwrites, and its whole content. */
 function openFile(name: string) {
@@ -79,46 +63,47 @@ function openFile(name: string) {
   return {path, whole: readFileSync(path)}
 }
 
-test('a backup restores everything that cannot be rebuilt, and the next night continues from there', async () => {
+test('a backup restores everything that cannot be rebuilt, readable by its owner alone, and the next night continues from there', async () => {
   const config = {streams: 'deals,borrowers'}
   linkBorrower(lab, 'deal_000001')
   const {release_id} = await lab.sync(DAY_1, {config})
   await lab.run(['export', 'csv'])
   mkdirSync(lab.folder.queries)
-  writeFileSync(join(lab.folder.root, '../mine.sql'), 'select 1\n')
+  writeFileSync(inFolder('../mine.sql'), 'select 1\n')
   symlinkSync('../../mine.sql', join(lab.folder.queries, 'mine.sql'))
-  expect(await save()).toMatchObject({
-    outcome: 'backed_up',
-    dir,
-    tape_key: expect.stringMatching(/^[0-9a-f]{16}$/),
-  })
+  const world = lab.createWorld(DAY_1)
+  const told: string[] = []
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    const onProgress: World['onProgress'] = (progress) => {
+      told.push(`${progress.step} ${countOf(progress)}`, findLockHolder(stateDb, world)?.progress ?? '')
+    }
+    const {files, tape_key} = await backUp(lab.config, dir, {...world, onProgress})
+    expect(told).toEqual(expect.arrayContaining(['copying', `copying ${files - 1} of ${files} files`]))
+    expect(tape_key).toMatch(/^[0-9a-f]{16}$/)
+  }
   const kept = readFiles(dir)
   const names = ['warehouse.duckdb', 'hash.key', 'state.sqlite', 'manifest.json']
   expect(Object.keys(kept)).toEqual(expect.arrayContaining(names))
   const key = readFileSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '', 'utf8').trim()
   for (const [path, bytes] of Object.entries(kept)) expect(bytes.includes(key), path).toBe(false)
 
-  const exported = readFiles(join(lab.folder.root, 'exports'))
+  const exported = readFiles(lab.folder.exports)
   rmSync(lab.folder.root, {recursive: true})
+  // As after a download.
+  for (const file of listFilesBelow(dir)) chmodSync(file, 0o644)
   expect((await lab.run(['restore', dir])).code).toBe(0)
+  const isOpen = ({mode, size}: Stats) => (mode & 0o077) > 0 && size > 0
+  expect(listFilesBelow(lab.folder.root).filter((file) => isOpen(statSync(file)))).toEqual([])
   // Each database is one file, which a reader need not change.
   expect(listNames(lab.folder.root).filter((name) => /\.(wal|sqlite-.*)$/.test(name))).toEqual([])
-  expect(readFiles(join(lab.folder.root, 'exports'))).toEqual(exported)
+  expect(readFiles(lab.folder.exports)).toEqual(exported)
   expect(readFileSync(join(lab.folder.queries, 'mine.sql'), 'utf8')).toBe('select 1\n')
   expect(JSON.parse((await lab.run(['build', '--json'])).stdout)).toMatchObject({release_id})
   expect((await lab.run(['verify'])).code).toBe(0)
   lab.service.store.update('deal_000002', {status: 'funded'})
   const night = await lab.walk(DAY_2, {config})
   expect(night.changes).toMatchObject({updated: 1, unchanged: 29})
-})
-
-test('what is restored nobody else reads, even if everybody could read the backup', async () => {
-  await saveAndLose()
-  // As after a download.
-  for (const file of listFilesBelow(dir)) chmodSync(file, 0o644)
-  expect((await lab.run(['restore', dir])).code).toBe(0)
-  const isOpen = ({mode, size}: Stats) => (mode & 0o077) > 0 && size > 0
-  expect(listFilesBelow(lab.folder.root).filter((file) => isOpen(statSync(file)))).toEqual([])
 })
 
 test('whatever a person calls a query or a page, a backup with it can be restored, or says what it lacks', async () => {
@@ -132,170 +117,129 @@ test('whatever a person calls a query or a page, a backup with it can be restore
   rmSync(lab.folder.root, {recursive: true})
   expect(await lab.run(['restore', dir])).toMatchObject({code: 0})
   expect(Object.keys(readFiles(lab.folder.queries)).sort()).toEqual(names.sort())
-  mkdirSync(join(lab.folder.root, 'accounting.json'))
-  writeFileSync(join(lab.folder.root, 'accounting.json/mine'), '')
-  dir = `${dir}-2`
-  expect((await failureOf(save())).message).toContain("accounting.json/mine'")
+  mkdirSync(inFolder('accounting.json'))
+  writeFileSync(inFolder('accounting.json/mine'), '')
+  const again = backUp(lab.config, join(to, 'second'), lab.createWorld(DAY_1))
+  expect((await failureOf(again)).message).toContain("accounting.json/mine'")
 })
 
-test('a backup is checked before any of it is restored', async () => {
+test('a backup is checked before any of it is restored, and of a forged one nothing but what a data folder holds', async () => {
   await saveAndLose()
-  const damaged = {code: 'BACKUP_DAMAGED'}
   const [warehouse, manifest] = [openFile('warehouse.duckdb'), openFile('manifest.json')]
-  appendFileSync(warehouse.path, 'x')
-  expect(await failureOf(restore(dir))).toMatchObject(damaged)
-  rmSync(warehouse.path)
-  expect(await failureOf(restore(dir))).toMatchObject(damaged)
-  writeFileSync(warehouse.path, warehouse.whole)
-  writeFileSync(manifest.path, String(manifest.whole).replace('"warehouse.duckdb"', '"../../escaped"'))
-  expect(await failureOf(restore(dir, true))).toMatchObject(damaged)
-  writeFileSync(manifest.path, '{}')
-  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_UNREADABLE'})
-  expect(existsSync(lab.folder.root)).toBe(false)
-  writeFileSync(manifest.path, '{"format": "loantape backup 2"}')
-  expect(await failureOf(restore(dir))).toMatchObject({code: 'DATA_NEWER'})
-  writeFileSync(manifest.path, manifest.whole)
-  expect(existsSync(lab.folder.stateDb)).toBe(false)
+  const fields = JSON.parse(String(manifest.whole))
+  const list = (path: string, content = '') => {
+    const files = [...fields.files, {path, bytes: content.length, sha256: hash('sha256', content)}]
+    writeFileSync(manifest.path, JSON.stringify({...fields, files}))
+  }
+  const forge = (path: string) => () => {
+    mkdirSync(dirname(join(dir, path)), {recursive: true})
+    writeFileSync(join(dir, path), 'x')
+    list(path, 'x')
+  }
+  const own = join(dir, 'fields.json')
+  const pipe = () => {
+    list('fields.json')
+    execFileSync('mkfifo', [own])
+  }
+  const endless = (path: string) => () => {
+    list('fields.json')
+    rmSync(own, {force: true})
+    writeFileSync(path, '')
+    truncateSync(path, 2 ** 33)
+  }
+  const spoilt: [what: string, code: string, spoil: () => void][] = [
+    ['longer', 'BACKUP_DAMAGED', () => appendFileSync(warehouse.path, 'x')],
+    ['missing', 'BACKUP_DAMAGED', () => rmSync(warehouse.path)],
+    ['settings', 'BACKUP_DAMAGED', forge('.env')],
+    ['a program', 'BACKUP_DAMAGED', forge('jobs/evil.js')],
+    ['settings in disguise', 'BACKUP_DAMAGED', forge('exports/../.env')],
+    ['a link', 'BACKUP_DAMAGED', forge('current')],
+    ['no name', 'BACKUP_DAMAGED', () => list('tape/a\0b')],
+    ['a long name', 'BACKUP_DAMAGED', () => list(`exports/${'a'.repeat(5000)}`)],
+    ['a pipe', 'BACKUP_DAMAGED', pipe],
+    ['endless', 'BACKUP_DAMAGED', endless(own)],
+    ['an endless manifest', 'BACKUP_UNREADABLE', endless(manifest.path)],
+    ['no manifest', 'BACKUP_UNREADABLE', () => writeFileSync(manifest.path, '{}')],
+    ['later', 'DATA_NEWER', () => writeFileSync(manifest.path, '{"format": "loantape backup 2"}')],
+  ]
+  for (const [what, code, spoil] of spoilt) {
+    spoil()
+    expect(await failureOf(restore(dir, true)), what).toMatchObject({code})
+    expect(existsSync(lab.folder.root), what).toBe(false)
+    for (const {path, whole} of [warehouse, manifest]) writeFileSync(path, whole)
+  }
   expect(await restore(dir)).toMatchObject({outcome: 'restored'})
   expect(await failureOf(restore(dir))).toMatchObject({code: 'RESTORE_NOT_EMPTY'})
 })
 
-test('from a forged backup nothing is restored but what a data folder holds, and no pipe or endless file is read', async () => {
-  await saveAndLose()
-  const manifest = openFile('manifest.json')
-  const damaged = {code: 'BACKUP_DAMAGED'}
-  const forged: [path: string, content?: string][] = [
-    ['.env', 'LOANTAPE_BASE_URL=https://evil.example.com\n'],
-    ['jobs/evil.js', 'process.exit(1)\n'],
-    ['exports/../.env', 'x'],
-    ['current', 'x'],
-    ['tape/a\0b'],
-    [`exports/${'a'.repeat(5000)}`],
-  ]
-  for (const [path, content] of forged) {
-    const file = join(dir, path)
-    if (content) {
-      mkdirSync(dirname(file), {recursive: true})
-      writeFileSync(file, content)
-    }
-    addToManifest(String(manifest.whole), path, content)
-    expect(await failureOf(restore(dir, true)), path).toMatchObject(damaged)
-    expect(existsSync(lab.folder.root), path).toBe(false)
-    if (content) rmSync(file)
-  }
-
-  const fields = join(dir, 'fields.json')
-  addToManifest(String(manifest.whole), 'fields.json')
-  execFileSync('mkfifo', [fields])
-  expect(await failureOf(restore(dir, true))).toMatchObject(damaged)
-  rmSync(fields)
-  writeFileSync(fields, '')
-  truncateSync(fields, 2 ** 33)
-  expect(await failureOf(restore(dir, true))).toMatchObject(damaged)
-  truncateSync(manifest.path, 2 ** 33)
-  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_UNREADABLE'})
-})
-
-function addToManifest(text: string, path: string, content = ''): void {
-  const manifest = JSON.parse(text)
-  const file = {path, bytes: content.length, sha256: hash('sha256', content)}
-  writeFileSync(join(dir, 'manifest.json'), JSON.stringify({...manifest, files: [...manifest.files, file]}))
-}
-
-test('a backup changed or forged without the tape key is not restored unless trusted', async () => {
+test('a backup without the MAC of the tape key at hand, as one that was changed, is restored only if trusted', async () => {
+  const [elsewhere, other] = ['no.key', 'other.key'].map((name) => ({
+    LOANTAPE_TAPE_KEY_FILE: inFolder(`../${name}`),
+  }))
+  writeFileSync(other!.LOANTAPE_TAPE_KEY_FILE, `${'1'.repeat(64)}\n`)
+  const unsigned = join(to, 'unsigned')
+  expect((await lab.run(['backup', join(to, 'other')], other)).stdout).toContain('carries no MAC')
+  expect((await lab.run(['backup', unsigned], elsewhere)).stdout).toContain('carries no MAC')
   await save()
   const [manifest, state] = [openFile('manifest.json'), openFile('state.sqlite')]
   const {mac, ...fields} = JSON.parse(String(manifest.whole))
-  expect(mac).toMatch(/^[0-9a-f]{64}$/)
   const verify = (env = {}) => lab.run(['verify', '--backup', dir, '--json'], env)
   expect(JSON.parse((await verify()).stdout)).toMatchObject({outcome: 'whole', authenticated: true})
   rmSync(lab.folder.root, {recursive: true})
 
+  expect(await failureOf(restore(unsigned))).toMatchObject({code: 'BACKUP_NOT_AUTHENTIC', exitCode: 1})
   appendFileSync(state.path, 'x')
-  const file = fields.files.find(({path}: {path: string}) => path === 'state.sqlite')
-  const others = fields.files.filter((one: unknown) => one !== file)
-  const forged = {...file, sha256: hash('sha256', readFileSync(state.path))}
+  const forged = {
+    path: 'state.sqlite',
+    bytes: state.whole.length + 1,
+    sha256: hash('sha256', readFileSync(state.path)),
+  }
+  const files = [...fields.files.filter(({path}: {path: string}) => path !== 'state.sqlite'), forged]
   for (const changed of [
-    {...fields, mac, files: [...others, forged]},
-    {...fields, mac: null, files: [...others, forged]},
-    {...fields, mac: null, tape_key: null, files: [...others, forged]},
-    {...fields, mac: 'f'.repeat(64), tape_key: '0123456789abcdef', files: [...others, forged]},
+    {...fields, mac, files},
+    {...fields, mac: null, tape_key: null, files},
     {...fields, mac, made_at: '2030-01-01T00:00:00.000Z'},
-    {...fields, mac, files: others},
   ]) {
     writeFileSync(manifest.path, JSON.stringify(changed))
-    expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_NOT_AUTHENTIC', exitCode: 1})
+    expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_NOT_AUTHENTIC'})
     expect((await verify()).code).toBe(1)
-    expect(existsSync(lab.folder.root) && readdirSync(lab.folder.root)).not.toContain('warehouse.duckdb')
   }
   for (const {path, whole} of [state, manifest]) writeFileSync(path, whole)
-  const elsewhere = {LOANTAPE_TAPE_KEY_FILE: join(lab.folder.root, '../no.key')}
-  const {stdout} = await lab.run(['verify', '--backup', dir], elsewhere)
-  expect(stdout).toContain('It may have been changed')
+  expect((await lab.run(['verify', '--backup', dir], elsewhere)).stdout).toContain('It may have been changed')
   const refused = await lab.run(['restore', dir, '--json'], elsewhere)
   expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining('BACKUP_NOT_AUTHENTIC')])
   expect(existsSync(lab.folder.warehouse)).toBe(false)
-  const trusted = await lab.run(['restore', dir, '--trust'], elsewhere)
+  const trusted = await lab.run(['restore', unsigned, '--trust'])
   expect(trusted.stdout).toContain('It may have been changed')
   rmSync(lab.folder.root, {recursive: true})
   expect((await lab.run(['restore', dir])).stdout).toContain('Its manifest has the MAC of the key of tapes')
 })
 
-test('without the tape key a backup is made, but says that changes to it cannot be detected', async () => {
-  const [elsewhere, other] = ['no.key', 'other.key'].map((name) => ({
-    LOANTAPE_TAPE_KEY_FILE: join(lab.folder.root, '..', name),
-  }))
-  writeFileSync(other!.LOANTAPE_TAPE_KEY_FILE, `${'1'.repeat(64)}\n`)
-  expect((await lab.run(['backup', `${dir}-2`], other)).stdout).toContain('carries no MAC')
-  expect((await lab.run(['backup', dir], elsewhere)).stdout).toContain('carries no MAC')
-  rmSync(lab.folder.root, {recursive: true})
-  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_NOT_AUTHENTIC'})
-  expect((await lab.run(['restore', '--trust', dir])).code).toBe(0)
-})
-
-/**
- * Runs a command that kills itself before its nth change to a file.
- *
- * @returns false if it finished
- */
-async function isKilledAt(nth: number, args: readonly string[]): Promise<boolean> {
-  const {signal, code, stderr} = await runKilledAt(nth, args, lab.env)
-  if (signal === null) expect(code, stderr).toBe(0)
-  return signal !== null
-}
-
-test('a restore killed at any point leaves nothing a command opens, and the next restores everything', async () => {
+test('a restore killed at any point, also while it removes what a killed one left, leaves nothing a command opens; the next one restores everything', async () => {
   await save()
   const {'manifest.json': _, ...kept} = readFiles(dir)
+  const staging = inFolder(RESTORING)
   let refused = 0
-  for (let nth = 3; ; nth += 14) {
+  for (let nth = 1; ; nth += nth < 14 ? 2 : 14) {
     rmSync(lab.folder.root, {recursive: true, force: true})
-    if (!(await isKilledAt(nth, ['restore', dir]))) break
-    const isBegun = existsSync(join(lab.folder.root, RESTORING))
-    for (const args of isBegun ? [['sync'], ['status'], ['verify']] : []) {
+    mkdirSync(staging, {recursive: true})
+    cpSync(join(dir, 'tape'), lab.folder.tapes, {recursive: true})
+    const {signal, code, stderr} = await runKilledAt(nth, ['restore', dir], lab.env)
+    if (signal === null) {
+      expect(code, stderr).toBe(0)
+      break
+    }
+    for (const args of existsSync(staging) ? [['sync'], ['status'], ['verify']] : []) {
       const {code, stderr} = await lab.run([...args, '--json'])
       expect([nth, args, code, stderr]).toEqual([nth, args, 2, expect.stringContaining('RESTORE_UNFINISHED')])
       refused += 1
     }
+    expect(existsSync(lab.folder.tapes) && !existsSync(staging), `before change ${nth}`).toBe(false)
     await restore(dir)
     expect(readFiles(lab.folder.root)).toMatchObject(kept)
   }
   expect(refused).toBeGreaterThan(2)
-  expect(readFiles(lab.folder.root)).toMatchObject(kept)
   expect((await lab.run(['verify'])).code).toBe(0)
-})
-
-test('a restore killed while it removes what a killed one left leaves nothing a command opens', async () => {
-  await save()
-  const [staging, tapes] = [join(lab.folder.root, RESTORING), lab.folder.tapes]
-  for (let nth = 1; nth <= 14; nth += 1) {
-    rmSync(lab.folder.root, {recursive: true, force: true})
-    mkdirSync(staging, {recursive: true})
-    cpSync(join(dir, 'tape'), tapes, {recursive: true})
-    expect(await isKilledAt(nth, ['restore', dir])).toBe(true)
-    expect(existsSync(tapes) && !existsSync(staging), `before change ${nth}`).toBe(false)
-  }
-  expect(existsSync(tapes)).toBe(false)
 })
 
 test('a restore is refused beside a log of a database that is gone, and while another is under way', async () => {
@@ -317,29 +261,23 @@ test('a restore is refused beside a log of a database that is gone, and while an
   expect(await restore(dir)).toMatchObject({outcome: 'restored'})
 })
 
-test('a killed backup leaves nothing beside the next', async () => {
-  mkdirSync(to)
-  writeFileSync(join(to, '.writing-mine'), '')
-  expect(await isKilledAt(12, ['backup', join(to, 'killed')])).toBe(true)
-  expect(readdirSync(to).length).toBeGreaterThan(1)
-  await save()
-  expect(readdirSync(to).sort()).toEqual(['.writing-mine', 'first'])
-})
-
-test('a backup goes into a folder of its own, outside the data, and holds no pipe', async () => {
+test('a backup goes into a folder of its own, outside the data, holds no pipe, and leaves nothing of a killed one', async () => {
   const world = lab.createWorld(DAY_1)
-  const inside = backUp(lab.config, join(lab.folder.root, 'backup'), world)
+  const inside = backUp(lab.config, inFolder('backup'), world)
   expect(await failureOf(inside)).toMatchObject({code: 'OUT_PLACE'})
-  execFileSync('mkfifo', [join(lab.folder.root, 'accounting.json')])
+  execFileSync('mkfifo', [inFolder('accounting.json')])
   expect((await failureOf(save())).message).toContain("accounting.json': expected a file to copy")
   expect(existsSync(dir)).toBe(false)
   mkdirSync(dir, {recursive: true})
   writeFileSync(join(dir, 'mine'), '')
   expect(await failureOf(save())).toMatchObject({code: 'OUT_PLACE'})
   expect(readdirSync(dir)).toEqual(['mine'])
-  for (const path of [join(dir, 'mine'), join(lab.folder.root, 'accounting.json')]) rmSync(path)
+  for (const path of [join(dir, 'mine'), inFolder('accounting.json')]) rmSync(path)
+  mkdirSync(join(to, `.writing-killed@${HOST}-999999999`))
+  writeFileSync(join(to, '.writing-mine'), '')
   symlinkSync(dir, join(to, 'link'))
   expect(await backUp(lab.config, join(to, 'link'), world)).toMatchObject({outcome: 'backed_up', dir})
+  expect(readdirSync(to).sort()).toEqual(['.writing-mine', 'first', 'link'])
 })
 
 const BEGUN = Date.now()
@@ -350,39 +288,42 @@ function worldAfter(minutes: number) {
   return {...world, realClock: {...world.realClock, now: () => BEGUN + minutes * 60_000}}
 }
 
-/**
- * Runs a job that rehearses a restore.
- *
- * @returns its outcome
- */
-async function rehearse(from: string, world: World) {
-  const job = aJob({steps: [{do: 'restore_drill', from}]})
-  const {steps} = await runJob(lab.config, {job}, world)
+/** Makes a dated backup. */
+const back = (minutes: number, kept = 2) => backUpDated(lab.config, {to, kept}, worldAfter(minutes))
+
+/** The dated backups below `to`, each as `<id of its data folder>/<name>`. */
+const listMade = () =>
+  readdirSync(to, {recursive: true, encoding: 'utf8'})
+    .filter((path) => /^[0-9a-f]{16}\/loantape-[^/]+$/.test(path))
+    .sort()
+
+/** Runs a job that rehearses a restore, and returns its outcome. */
+async function rehearse(minutes: number) {
+  const job = aJob({steps: [{do: 'restore_drill', from: to}]})
+  const {steps} = await runJob(lab.config, {job}, worldAfter(minutes))
   return steps[0]?.result
 }
 
 test('a job backs up and keeps the given number; what else is there, also of a clock that was ahead, stays and does not count', async () => {
-  const foreign = 'loantape-20200101T000000Z'
+  const [foreign, ahead] = ['loantape-20200101T000000Z', 'loantape-20990101T000000Z']
   mkdirSync(join(to, foreign), {recursive: true})
   const job = aJob({steps: [{do: 'backup', to, kept: 2}]})
   const {steps} = await runJob(lab.config, {job}, worldAfter(0))
   expect(steps).toMatchObject([{do: 'backup', result: {outcome: 'backed_up', removed: []}}])
-  const second = await backUpDated(lab.config, {to, kept: 2}, worldAfter(1))
+  const second = await back(1)
   const place = dirname(second.dir)
   mkdirSync(join(place, foreign))
   // Whatever stands there, nothing but a backup is replaced.
   writeFileSync(join(place, '.unsent'), '..')
-  const ahead = 'loantape-20990101T000000Z'
   cpSync(second.dir, join(place, ahead), {recursive: true})
-  expect(await rehearse(to, worldAfter(1))).toMatchObject({backup: second.dir})
-  const third = await backUpDated(lab.config, {to, kept: 2}, worldAfter(2))
+  expect(await rehearse(1)).toMatchObject({backup: second.dir})
+  const third = await back(2)
   expect(third.removed).toHaveLength(1)
-  const kept = [second, third].map((made) => basename(made.dir))
-  expect(readdirSync(place)).toEqual([foreign, ...kept, ahead])
   expect(readdirSync(to).sort()).toEqual([basename(place), foreign].sort())
   // Names tell seconds apart: another one of the same second takes the next.
-  const fourth = await backUpDated(lab.config, {to, kept: 2}, worldAfter(2))
-  expect(readdirSync(place)).toEqual([foreign, ...kept, basename(fourth.dir), ahead])
+  const fourth = await back(2)
+  const kept = [second, third, fourth].map((made) => basename(made.dir))
+  expect(readdirSync(place)).toEqual([foreign, ...kept, ahead])
 })
 
 test('what a job brought back from its own backup shows no run of it as crashed, and runs none of its slots again', async () => {
@@ -394,7 +335,7 @@ test('what a job brought back from its own backup shows no run of it as crashed,
     const claim = claimRun(stateDb, BEGUN, [job.name])
     await performJob(lab.config, {job, claim}, world)
   }
-  const [made = ''] = listMade(to)
+  const [made = ''] = listMade()
   rmSync(lab.folder.root, {recursive: true})
   await restore(join(to, made))
   using stateDb = openStateDb(lab.folder.stateDb)
@@ -410,34 +351,27 @@ test('what a job brought back from its own backup shows no run of it as crashed,
 
 test('a folder put back from an older copy, or a copy that goes on elsewhere, is told by the backups of the other', async () => {
   const {root} = lab.folder
-  const earlier = join(root, '../earlier')
-  const back = (minutes: number) => backUpDated(lab.config, {to, kept: 1}, worldAfter(minutes))
+  const earlier = inFolder('../earlier')
   const note = (text: string, minutes: number) =>
     writeNote(lab.config, {about: 'day', subject: '2026-06-01', text}, worldAfter(minutes))
-  await back(0)
+  await back(0, 1)
   cpSync(root, earlier, {recursive: true})
   note('only in the lost time', 1)
-  const lost = await back(2)
+  const lost = await back(2, 1)
   rmSync(root, {recursive: true})
   cpSync(earlier, root, {recursive: true})
   note('only since', 3)
-  const failure = await failureOf(back(4))
+  const failure = await failureOf(back(4, 1))
   expect(failure).toMatchObject({code: 'BACKUP_AHEAD', exitCode: 1})
   expect(failure.message).toContain(`: ${basename(lost.dir)}: of this data folder`)
-  expect(listMade(to)).toHaveLength(2)
+  expect(listMade()).toHaveLength(2)
   renameSync(lost.dir, join(to, 'elsewhere'))
-  expect(await back(5)).toMatchObject({removed: [expect.any(String)]})
+  expect(await back(5, 1)).toMatchObject({removed: [expect.any(String)]})
 })
-
-/** The dated backups below a folder, each as `<id of its data folder>/<name>`. */
-const listMade = (to: string) =>
-  readdirSync(to, {recursive: true, encoding: 'utf8'})
-    .filter((path) => /^[0-9a-f]{16}\/loantape-[^/]+$/.test(path))
-    .sort()
 
 /** Runs a job that backs up and sends the backup to some of these folders. */
 function backUpAndDeliver(targets: Record<string, string>, deliver: string[], minutes: number) {
-  const targetsFile = join(lab.folder.root, '../targets.json')
+  const targetsFile = inFolder('../targets.json')
   const folders = Object.entries(targets).map(([name, path]) => [name, {kind: 'folder', path}])
   writeFileSync(targetsFile, JSON.stringify(Object.fromEntries(folders)))
   const job = aJob({steps: [{do: 'backup', to, kept: 2, deliver}]})
@@ -451,7 +385,7 @@ test('a backup is sent to targets, the manifest last, and comes back from there;
   expect(existsSync(to)).toBe(false)
   mkdirSync(near, {recursive: true})
   expect(await failureOf(run('far', 'near'))).toMatchObject({code: 'TARGET_REFUSED'})
-  const [made = ''] = listMade(to)
+  const [made = ''] = listMade()
   const sent = join(near, 'backup', made)
   expect(readFiles(sent)).toEqual(readFiles(join(to, made)))
   expect(statSync(join(sent, 'state.sqlite')).mode & 0o077, 'nobody else reads it').toBe(0)
@@ -464,37 +398,31 @@ test('a backup is sent to targets, the manifest last, and comes back from there;
 test('however often a backup cannot be sent, the nights before it stay', async () => {
   const far = join(to, 'gone')
   const run = (minutes: number) => backUpAndDeliver({far}, ['far'], minutes)
-  for (const minutes of [0, 1]) await backUpDated(lab.config, {to, kept: 2}, worldAfter(minutes))
-  const [first, second] = listMade(to)
-  for (const minutes of [2, 3, 4])
-    expect(await failureOf(run(minutes))).toMatchObject({code: 'TARGET_REFUSED'})
-  expect(listMade(to)).toEqual([first, second, expect.anything()])
+  for (const minutes of [0, 1]) await back(minutes)
+  const [first, second] = listMade()
+  for (const minutes of [2, 3]) expect(await failureOf(run(minutes))).toMatchObject({code: 'TARGET_REFUSED'})
+  expect(listMade()).toEqual([first, second, expect.anything()])
   mkdirSync(far)
-  await run(5)
-  expect(listMade(to)).toEqual([second, expect.anything()])
+  await run(4)
+  expect(listMade()).toEqual([second, expect.anything()])
 })
 
-test('lenders that back up into one folder at one instant remove, disturb and rehearse nothing of each other', async () => {
-  const other = {...lab.config, dataDir: join(lab.folder.root, `../other-${tests}`)}
-  const unsent = () => Promise.reject(new Error('the target is down'))
-  for (const minutes of [0, 1])
-    for (const config of [lab.config, other])
-      await failureOf(backUpDated(config, {to, kept: 1}, worldAfter(minutes), unsent))
-  expect(new Set(listMade(to).map(dirname)).size).toBe(2)
-  const ours = await backUpDated(lab.config, {to, kept: 1}, worldAfter(2))
-  const theirs = await backUpDated(other, {to, kept: 1}, worldAfter(2))
+test('lenders that back up into one folder at one instant remove and rehearse nothing of each other', async () => {
+  const other = {...lab.config, dataDir: inFolder('../other')}
+  const ours = await back(0, 1)
+  const theirs = await backUpDated(other, {to, kept: 1}, worldAfter(0))
   expect(basename(theirs.dir)).toBe(basename(ours.dir))
   writeFileSync(join(theirs.dir, 'manifest.json'), 'torn')
-  expect(await rehearse(to, worldAfter(3))).toMatchObject({backup: ours.dir})
+  expect(await rehearse(1)).toMatchObject({backup: ours.dir})
   rmSync(ours.dir, {recursive: true})
-  expect(await failureOf(rehearse(to, worldAfter(3)))).toMatchObject({code: 'BACKUP_NONE'})
+  expect(await failureOf(rehearse(1))).toMatchObject({code: 'BACKUP_NONE'})
   // Nor does a backup that cannot be read hold up those after it.
-  const next = await backUpDated(other, {to, kept: 1}, worldAfter(4))
+  const next = await backUpDated(other, {to, kept: 1}, worldAfter(2))
   expect(next.removed).toEqual([basename(theirs.dir)])
 })
 
 test('a page that is saved while it is copied, being written or removed does not fail the backup', async () => {
-  const pages = join(lab.folder.root, 'pages')
+  const pages = inFolder('pages')
   const [saved, begun, removed] = ['a.md', 'b.md', 'c.md'].map((name) => join(pages, name))
   mkdirSync(pages)
   // So long that the comparison takes several turns of the event loop.
@@ -534,45 +462,35 @@ test('a backup ends although others write the state database all the time', asyn
 })
 
 test('a job rehearses a restore: what a backup brings back is examined and compared, and a backup that lies fails', async () => {
-  const drill = () => rehearse(to, worldAfter(1))
-  expect(await failureOf(drill())).toMatchObject({code: 'BACKUP_NONE'})
+  expect(await failureOf(rehearse(0))).toMatchObject({code: 'BACKUP_NONE'})
   const {release_id} = await lab.sync(DAY_1)
-  await backUpDated(lab.config, {to, kept: 2}, worldAfter(0))
-  expect(await drill()).toMatchObject({outcome: 'restored', release_id, compared: 'equal', walks: 2})
-  const [one, other] = [drill(), failureOf(drill())]
+  await back(0)
+  const [one, other] = [rehearse(0), failureOf(rehearse(0))]
   expect(await other).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
-  expect(await one).toMatchObject({outcome: 'restored'})
-  expect(readdirSync(lab.folder.cache)).not.toContain('drill')
-  await lab.sync(DAY_2)
-  rmSync(join(lab.folder.releases, String(release_id)), {recursive: true})
-  expect(await drill()).toMatchObject({release_id, compared: 'not kept'})
-  const later = await lab.sync(DAY_2)
-  await backUpDated(lab.config, {to, kept: 2}, worldAfter(1))
-  const manifest = join(
-    lab.folder.releases,
-    String(later.release_id ?? lab.currentReleaseId()),
-    'manifest.json',
-  )
+  expect(await one).toMatchObject({outcome: 'restored', release_id, compared: 'equal', walks: 2})
+  const manifest = join(lab.folder.releases, String(release_id), 'manifest.json')
   const said = readFileSync(manifest, 'utf8')
+  rmSync(manifest)
+  expect(await rehearse(0)).toMatchObject({release_id, compared: 'not kept'})
   writeFileSync(manifest, said.replace(/"sha256": "[0-9a-f]/, '"sha256": "x'))
-  expect(await failureOf(drill())).toMatchObject({code: 'DRILL_FAILED', exitCode: 1})
+  expect(await failureOf(rehearse(0))).toMatchObject({code: 'DRILL_FAILED', exitCode: 1})
   writeFileSync(manifest, said)
   const stray = join(lab.folder.tapes, 'notes.txt')
   writeFileSync(stray, '')
-  await backUpDated(lab.config, {to, kept: 2}, worldAfter(2))
-  expect(await failureOf(rehearse(to, worldAfter(2)))).toMatchObject({
+  await back(1)
+  expect(await failureOf(rehearse(1))).toMatchObject({
     code: 'DRILL_FAILED',
     message: expect.stringContaining('1 problem, such as tape/notes.txt: it is no tape.'),
   })
   rmSync(stray)
-  const [, newest = ''] = listMade(to).reverse()
+  const newest = listMade().at(-1)!
   truncateSync(join(to, newest, 'warehouse.duckdb'), 5000)
-  expect(await failureOf(drill())).toMatchObject({code: 'BACKUP_DAMAGED'})
+  expect(await failureOf(rehearse(1))).toMatchObject({code: 'BACKUP_DAMAGED'})
   expect(readdirSync(lab.folder.cache)).not.toContain('drill')
   expect(await verifyAll(lab.config, lab.createWorld(DAY_2))).toMatchObject({outcome: 'whole'})
 })
 
-test('a tape on which a dead run was writing again is no damage', async () => {
+test('a tape on which a dead run was writing is no damage', async () => {
   using stateDb = openStateDb(lab.folder.stateDb)
   stateDb.db.exec('update tape set ended_at = null')
   const [path = ''] = listFilesBelow(lab.folder.tapes)
@@ -581,34 +499,31 @@ test('a tape on which a dead run was writing again is no damage', async () => {
 })
 
 test('a damaged state database is not saved, so that it pushes out no whole one', async () => {
-  await backUpDated(lab.config, {to, kept: 1}, worldAfter(0))
+  await back(0, 1)
   {
     using stateDb = openStateDb(lab.folder.stateDb)
-    const at = new Date(BEGUN).toISOString()
-    for (let number = 1; number <= 100; number += 1) {
-      const row = {who: 'a', command: 'sql', words: `${'-'.repeat(500)} ${number}.`, exit_code: 0}
-      stateDb.insert('page_action', {...row, began_at: at, ended_at: at})
-    }
+    for (let number = 1; number <= 100; number += 1)
+      stateDb.insert('record_fact', {name: `${number}.`, value: `${'-'.repeat(500)} ${number}.`})
   }
   const bytes = readFileSync(lab.folder.stateDb)
   // The page that holds a row in the middle, which nothing reads.
   const page = Math.floor(bytes.indexOf(' 50.') / 4096) * 4096
   writeFileSync(lab.folder.stateDb, bytes.fill(0, page, page + 4096))
-  const failure = await failureOf(backUpDated(lab.config, {to, kept: 1}, worldAfter(1)))
+  const failure = await failureOf(back(1, 1))
   expect(failure).toMatchObject({code: 'BACKUP_DIFFERS'})
   expect(failure.message).toMatch(/is damaged: Tree .*Run `loantape verify`/)
   expect((await lab.run(['verify'])).stdout).toContain('Move state.sqlite elsewhere')
-  expect(listMade(to)).toHaveLength(1)
+  expect(listMade()).toHaveLength(1)
 })
 
 test('a damaged tape ends a backup by name, and older backups with the whole tape stay', async () => {
-  await backUpDated(lab.config, {to, kept: 1}, worldAfter(0))
+  await back(0, 1)
   const [path = ''] = listFilesBelow(lab.folder.tapes)
   flipBit(path)
-  const failure = await failureOf(backUpDated(lab.config, {to, kept: 1}, worldAfter(1)))
+  const failure = await failureOf(back(1, 1))
   expect(failure).toMatchObject({code: 'TAPE_DAMAGED', exitCode: 1})
   expect(failure.message).toContain(relative(lab.folder.root, path))
-  const backups = listMade(to).map((path) => join(to, path))
+  const backups = listMade().map((path) => join(to, path))
   expect(backups).toHaveLength(2)
   rmSync(lab.folder.root, {recursive: true})
   await restore(backups[0]!)
