@@ -114,7 +114,7 @@ test('own models that are not per deal give the same releases, and their readers
     'work/deal_observation.sql': notPerDeal('work/deal_observation'),
   })
   const withOwn = {...config, sqlDir: own.path}
-  await compareBuilds(withOwn, {}, worldAfter(lab, 1))
+  await buildRelease(withOwn, {}, worldAfter(lab, 1))
   advanceDay(lab.service.store, {seed: 'nights', day: addDays(DAY, 1)})
   await lab.walk(`${addDays(DAY, 2)}T03:30:00Z`)
   await compareBuilds(withOwn, {}, worldAfter(lab, 2))
@@ -165,54 +165,44 @@ test('a record quarantined, long before the next one or now, changes what is kno
     present_deals: 201,
     distinct_records: 201,
   })
-  const seen = {deal_id: 'deal_late', loan_amount: '0.00', seq: 1_000_000}
+  const seen = {deal_id: 'deal_late', loan_amount: '0.00'}
+  let last = 1_000_000
+  const settle = (recorded_at: string) => {
+    last += 1
+    return [{seq: last, kind: 'walk', recorded_at, history_id: String(last), tape_head: ''}]
+  }
+  const early = aRow('deal_version', {...seen, seq: 1_000_000, day: first, status: 'approved'})
+  const late = {...seen, seq: 1_000_001, day: fourth, status: 'funded', observed_at: `${fourth} 02:05:00`}
   await tell({
     walk: days.slice(0, 4).map(walkOn),
-    deal_version: [
-      aRow('deal_version', {...seen, day: first, status: 'approved'}),
-      aRow('deal_version', {
-        ...seen,
-        seq: 1_000_001,
-        day: fourth,
-        status: 'funded',
-        observed_at: `${fourth} 02:05:00`,
-      }),
-    ],
-    settle: [
-      {seq: 1_000_000, kind: 'walk', recorded_at: `${fourth} 02:30:00`, history_id: 'four', tape_head: ''},
-    ],
+    deal_version: [early, aRow('deal_version', late)],
+    settle: settle(`${fourth} 02:30:00`),
   })
   await buildRelease(config, {}, worldAfter(lab, 7))
   const fundedAfter = () => lab.query(`select funded_after from core.deal where deal_id = 'deal_late'`)
   expect(await fundedAfter()).toEqual([{funded_after: days[2]}])
+  const unreadable = {day: days[1] ?? '', record_id: 'deal_late', recorded_at: `${fifth} 02:30:00`}
   await tell({
     walk: [walkOn(fifth)],
-    quarantine: [
-      aRow('quarantine', {day: days[1] ?? '', record_id: 'deal_late', recorded_at: `${fifth} 02:30:00`}),
-    ],
-    settle: [
-      {seq: 1_000_001, kind: 'walk', recorded_at: `${fifth} 02:30:00`, history_id: 'five', tape_head: ''},
-    ],
+    quarantine: [aRow('quarantine', unreadable)],
+    settle: settle(`${fifth} 02:30:00`),
   })
-  await compareBuilds(config, {}, worldAfter(lab, 7))
+  await buildRelease(config, {}, worldAfter(lab, 7))
   expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
   expect(await fundedAfter()).toEqual([{funded_after: first}])
   // It was missing on the fifth day, and its record came back unreadable on the sixth.
   const isMissing = () => lab.query(`select is_missing from core.deal where deal_id = 'deal_late'`)
-  const settle = (seq: number, recorded_at: string) => [
-    {seq, kind: 'walk', recorded_at, history_id: String(seq), tape_head: ''},
-  ]
   const gone = {...seen, seq: 1_000_002, day: fifth, kind: 'missing', status: 'funded'}
   await tell({
     deal_version: [aRow('deal_version', {...gone, recorded_at: `${fifth} 02:40:00`})],
-    settle: settle(1_000_002, `${fifth} 02:40:00`),
+    settle: settle(`${fifth} 02:40:00`),
   })
-  await compareBuilds(config, {}, worldAfter(lab, 7))
+  await buildRelease(config, {}, worldAfter(lab, 7))
   expect(await isMissing()).toEqual([{is_missing: true}])
   await tell({
     walk: [walkOn(sixth)],
     quarantine: [aRow('quarantine', {day: sixth, record_id: 'deal_late'})],
-    settle: settle(1_000_003, `${sixth} 02:30:00`),
+    settle: settle(`${sixth} 02:30:00`),
   })
   await compareBuilds(config, {}, worldAfter(lab, 7))
   expect(await isMissing()).toEqual([{is_missing: false}])
@@ -246,45 +236,33 @@ async function compareOwn(files: Record<string, string>, select: string, streams
 
 const OF = '-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- deals: of all\n'
 
-test.each<[behaviour: string, files: Record<string, string>]>([
-  [
-    'a change of a model that others read deal by deal is seen, whatever its columns are called',
-    {
-      'whole/one.sql':
-        '-- Deals.\n-- grain: t\n-- t: always 1\n-- deals: how many\nselect cast(1 as bigint) as t, count(*) as deals from core.deal\n',
-      'risk/of.sql': `-- Of how many.\n${OF}select deal_id, deals from core.deal cross join whole.one\n`,
-    },
-  ],
-  [
-    'rows that share a place in the order of their table stand the same',
-    {
-      'risk/of.sql': `-- Alike.\n-- order: deals\n${OF}select deal_id, cast(1 as bigint) as deals from core.deal order by deal_id desc\n`,
-    },
-  ],
-])('of own models, %s', async (behaviour, files) => {
-  expect(await compareOwn(files, 'risk.of'), behaviour).toMatchObject({code: 0})
-})
-
-test('own models that count days up to the day of the release are built whole, whatever their headers say, and others are not', async () => {
-  const header = '-- Ages.\n-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- days: since it began\n'
-  const asOf = "cast(getvariable('as_of') as date)"
+test('a change of a model that own models read deal by deal is seen, whatever its columns are called', async () => {
   const files = {
-    'risk/age.sql': `${header}select deal_id, ${asOf} - status_since as days from core.deal\n`,
-    'risk/raw.sql': `${header}select deal_id, ${asOf} - min(business_date) as days from raw.deal_version group by all\n`,
-    'risk/none.sql': `${header}select deal_id, 0 as days from core.deal\n`,
+    'whole/one.sql':
+      '-- Deals.\n-- grain: t\n-- t: always 1\n-- deals: how many\nselect cast(1 as bigint) as t, count(*) as deals from core.deal\n',
+    'risk/of.sql': `-- Of how many.\n${OF}select deal_id, deals from core.deal cross join whole.one\n`,
   }
-  const stdout = expect.stringContaining(' % of the deals were rebuilt.')
-  expect(await compareOwn(files, 'risk.*')).toMatchObject({code: 0, stdout})
+  expect(await compareOwn(files, 'risk.of')).toMatchObject({code: 0})
 })
 
-test('a check that is said to be per deal finds a deal that did not change, but got a note or was found before', async () => {
-  const head = '-- Nothing.\n-- severity: warn\n-- per: deal_id\nselect deal_id from core.deal'
-  const checks = {
-    'checks/noted.sql': `${head} join seed.note on subject = deal_id\n`,
-    'checks/second.sql': `${head} where deal_id = 'deal_000002'\n`,
+test('own models and checks that are per deal, or said to be, find what a whole build does', async () => {
+  const age = '-- Ages.\n-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- days: since it began\n'
+  const asOf = "cast(getvariable('as_of') as date)"
+  const check = '-- Nothing.\n-- severity: warn\n-- per: deal_id\nselect deal_id from core.deal'
+  const files = {
+    // Rows that share a place in the order of their table stand the same.
+    'risk/alike.sql': `-- Alike.\n-- order: deals\n${OF}select deal_id, cast(1 as bigint) as deals from core.deal order by deal_id desc\n`,
+    // What counts days up to the day of the release is built whole, whatever its header says; the last is not.
+    'risk/age.sql': `${age}select deal_id, ${asOf} - status_since as days from core.deal\n`,
+    'risk/raw.sql': `${age}select deal_id, ${asOf} - min(business_date) as days from raw.deal_version group by all\n`,
+    'risk/none.sql': `${age}select deal_id, 0 as days from core.deal\n`,
+    // A deal that did not change, but got a note, or was found before.
+    'checks/noted.sql': `${check} join seed.note on subject = deal_id\n`,
+    'checks/second.sql': `${check} where deal_id = 'deal_000002'\n`,
   }
-  const {code, stdout} = await compareOwn(checks, 'core.deal')
-  expect(code).toBe(0)
+  const {code, stdout, stderr} = await compareOwn(files, 'risk.*')
+  expect(code, stderr).toBe(0)
+  expect(stdout).toContain(' % of the deals were rebuilt.')
   for (const name of ['noted', 'second'])
     expect(stdout).toContain(`Check '${name}' warned: 1 row: deal_000002.`)
 })
