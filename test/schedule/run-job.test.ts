@@ -129,26 +129,36 @@ test('the month-end job makes up for a closed month that was not exported, with 
   ])
 })
 
-test('a job that closes a month first issues what became known of earlier ones, so that it is dated in the month', async () => {
+test('a job that closes a month first issues and delivers what became known of earlier ones, so that it is dated in the month, but not while its targets cannot be read', async () => {
   using books = openBooks()
   const walkOn = (day: string, loan_amount: number, status = 'funded') =>
     books.walk(day, {a: {loan_amount, status}})
-  const job = monthEnd(close, {do: 'export', profiles: ['xero'], period: 'previous'})
-  const runOn = (day: string) =>
-    runJob(books.config, {job, slot: Date.parse(`${day}T11:00:00Z`)}, books.at(day))
+  const exporting: Step = {do: 'export', profiles: ['xero'], period: 'previous'}
+  const runOn = (day: string, ...more: Step[]) => {
+    const job = monthEnd(close, exporting, ...more)
+    return runJob(books.config, {job, slot: Date.parse(`${day}T11:00:00Z`)}, books.at(day))
+  }
   await walkOn('2026-01-05', 100, 'draft')
   await walkOn('2026-01-20', 100)
   await walkOn('2026-02-02', 100)
   await runOn('2026-02-04')
   await books.learnLate('2026-01-22', '2026-02-10', 'a', '150.00')
   await walkOn('2026-03-02', 150)
-  expect(await runOn('2026-03-04')).toMatchObject({
+  const deliver: Step = {do: 'deliver', targets: ['bank']}
+  const delivered = {outcome: 'delivered', batch_id: expect.stringContaining('2026-01-')}
+  const {root} = books.folder
+  books.config.targetsFile = join(root, 'targets.json')
+  expect(await failureOf(runOn('2026-03-04', deliver))).toMatchObject({code: 'TARGETS_INVALID'})
+  mkdirSync(join(root, 'bank'))
+  writeFileSync(books.config.targetsFile, JSON.stringify({bank: {kind: 'folder', path: join(root, 'bank')}}))
+  expect(await runOn('2026-03-04', deliver)).toMatchObject({
     steps: [
       {
         result: {outcome: 'closed', period: '2026-02', not_issued: []},
         issued: [{period: '2026-01', outcome: 'written'}],
       },
       {result: [{period: '2026-02', outcome: 'empty'}]},
+      {result: [delivered, delivered]},
     ],
   })
   expect(balancesOf(importBatches(books.folder.exports, 'xero'), '2026-02-28')['1200']).toBe(15_000n)
@@ -159,32 +169,6 @@ test('a job that closes a month first issues what became known of earlier ones, 
     code: 'ACCOUNTING_UNMAPPED',
     kept: expect.stringMatching(/^These batches were written, and they count: xero\/2026-01-\w+\.$/),
   })
-})
-
-test('a job whose targets cannot be read issues no journal, and the next run delivers all that it then issues', async () => {
-  using books = openBooks()
-  const {root} = books.folder
-  const targetsFile = join(root, 'targets.json')
-  const steps: Step[] = [
-    close,
-    {do: 'export', profiles: ['xero'], period: 'previous'},
-    {do: 'deliver', targets: ['bank']},
-  ]
-  const run = () => runJob({...books.config, targetsFile}, {job: monthEnd(...steps)}, books.at('2026-03-04'))
-  for (const day of ['2026-01-05', '2026-01-20', '2026-02-02', '2026-03-02'])
-    await books.walk(day, {a: {loan_amount: 100, status: day < '2026-01-20' ? 'draft' : 'funded'}})
-  await books.export('xero', '2026-01', '2026-02-03')
-  await closePeriod(books.config, {period: '2026-01'}, books.at('2026-02-03'))
-  await books.learnLate('2026-01-22', '2026-03-02', 'a', '150.00')
-  expect(await failureOf(run())).toMatchObject({code: 'TARGETS_INVALID'})
-  writeFileSync(targetsFile, JSON.stringify({bank: {kind: 'folder', path: join(root, 'bank')}}))
-  mkdirSync(join(root, 'bank'))
-  const {steps: done} = await run()
-  expect(done).toMatchObject([
-    {issued: [{period: '2026-01', outcome: 'written'}]},
-    {},
-    {result: [{}, {outcome: 'delivered', batch_id: expect.stringContaining('2026-01-')}]},
-  ])
 })
 
 test('a later month that cannot be issued keeps none before it from being closed and delivered, and is an alarm until the next run makes up for it', async () => {

@@ -114,6 +114,9 @@ function aRun(jobs = [aJob()], ...more: [stateDb?: StateDb, changes?: Partial<Wo
   return scheduler
 }
 
+const watched = {config: {alarmMaxAgeHours: 26}, release: undefined, jobs: [{name: 'nightly'}]}
+const shrunk = {exit_code: 8, error_code: 'GUARD_SHRINK'}
+
 const lastRun = (stateDb: StateDb) => listJobRuns(stateDb, 1)[0]
 
 const statesOf = ({stateDb}: Bench) =>
@@ -185,7 +188,7 @@ test.each([
   'two processes on one folder, the second with %s, run each slot once between them',
   async (_, change, expected) => {
     const both = [aScheduler([aJob()]), aScheduler([aJob(change)])]
-    for (now = START + 6 * HOUR; now < START + 8 * HOUR; now += MINUTE) {
+    for (now = START + 6 * HOUR; now < START + 8 * HOUR; now += 10 * MINUTE) {
       for (const one of both) one.tick()
       for (const one of both) await one.end()
     }
@@ -344,23 +347,22 @@ test('events whose run failed wait for half an hour, or until somebody runs them
   const scheduler = aScheduler([])
   receive(scheduler, 'evt_1')
   scheduler.tickAt('06-01T00:00:05')
-  await scheduler.end({exit_code: 8, error_code: 'GUARD_SHRINK'})
+  await scheduler.end(shrunk)
   scheduler.tickAt('06-01T00:00:06')
   receive(scheduler, 'evt_2')
   scheduler.tickAt('06-01T00:29')
   expect(scheduler.started).toHaveLength(1)
   scheduler.tickAt('06-01T00:31')
   expect(scheduler.started).toHaveLength(2)
-  await scheduler.end({exit_code: 8, error_code: 'GUARD_SHRINK'})
+  await scheduler.end(shrunk)
   endRun(scheduler.stateDb, beginRun(scheduler.stateDb, webhookJob.name, now), {exit_code: 0}, now + MINUTE)
   scheduler.tickAt('06-01T00:33')
   expect(scheduler.started).toHaveLength(3)
-  const shrunk = {exit_code: 8, error_code: 'GUARD_SHRINK'}
   for (const how of [shrunk, {exit_code: 0}]) {
     const at = new Date(now).toISOString()
     const run = {run_id: `r ${how.exit_code}`, command: 'events', pid: 1, started_at: at, ended_at: at}
     scheduler.stateDb.insert('run', {...run, ...how})
-    if (how === shrunk) await scheduler.end({exit_code: 8, error_code: 'GUARD_SHRINK'})
+    if (how === shrunk) await scheduler.end(shrunk)
     scheduler.tickAt('06-01T00:34')
     expect(scheduler.started, `${how.exit_code}`).toHaveLength(how === shrunk ? 3 : 4)
   }
@@ -599,7 +601,6 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
     error_code: 'JOB_TIMEOUT',
     error: expect.stringContaining('longer than its timeout of 30 minutes'),
   })
-  const watched = {config: {alarmMaxAgeHours: 26}, release: undefined, jobs: [{name: 'nightly'}]}
   const title = 'Job nightly took too long and was ended [JOB_TIMEOUT]'
   const told = expect.objectContaining({name: 'job nightly', state: 'JOB_TIMEOUT', title})
   expect(readConditions(scheduler.stateDb, watched, now)).toContainEqual(told)
@@ -663,7 +664,6 @@ test('what failed in a run during which the machine slept can be done by hand', 
   const refused = {exit_code: 5, error_code: 'SOURCE_UNAUTHORIZED', error: 'No.'}
   sync(5, refused.error_code, isoOf(now - HOUR))
   await scheduler.end(refused)
-  const watched = {config: {alarmMaxAgeHours: 26}, release: undefined, jobs: [{name: 'nightly'}]}
   const find = () => readConditions(stateDb, watched, now).find(({name}) => name === 'job nightly')?.state
   expect(find()).toBe('SOURCE_UNAUTHORIZED')
   sync(0, null, isoOf(now))

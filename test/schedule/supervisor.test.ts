@@ -10,7 +10,7 @@ import {acquireLock} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startInbox} from '../support/inbox.ts'
 import {aJob} from '../support/jobs.ts'
-import {createLab, type Lab} from '../support/lab.ts'
+import {createLab} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 
 test('a run that waits minutes for its source yields its place to others, and retakes it once it progresses', async () => {
@@ -96,13 +96,14 @@ test('never more runs than allowed are active, and a source with many jobs does 
   expect(runs.busy).toBeLessThanOrEqual(2 * Math.min(runs.a ?? 0, runs.b ?? 0))
 })
 
-/** Serves one data folder, under a clock that moves with each pause and is ahead at first, and catches its alarms. */
-async function serveAlone(lab: Lab) {
-  const inbox = await startInbox()
+test('that no job can run is told once, without the state database that is locked or damaged and although the clock was ahead, and so is its end', async () => {
+  await using lab = await createLab()
+  await using inbox = await startInbox()
+  requireWritable(lab.folder)
   const config = {...lab.config, ...parseConfig(inbox.env, {readFile: () => ''}), dataDir: lab.folder.root}
+  const requireServed = () => supervisor.served().map(({requireOpen}) => requireOpen())
   const stop = new AbortController()
   let now = Date.now()
-  const requireServed = () => supervisor.served().map(({requireOpen}) => requireOpen())
   let aheadMs = 10_000 * 24 * 3_600_000
   const sleep = async (ms: number) => {
     now += ms
@@ -119,42 +120,15 @@ async function serveAlone(lab: Lab) {
   const read = () => ({config, folder: lab.folder, jobs: []})
   const supervisor = createSupervisor({list: () => [''], read, runs: 1, patienceMs: 0}, world)
   const ended = supervisor.run()
-  return {
-    inbox,
-    requireServed,
-    async [Symbol.asyncDispose]() {
-      stop.abort()
-      await ended
-      await inbox[Symbol.asyncDispose]()
-    },
+  {
+    using other = openStateDb(lab.folder.stateDb)
+    other.db.exec('begin immediate')
+    await until(() => inbox.mails.length > 0)
+    expect(requireServed).toThrow('database is locked')
+    other.db.exec('rollback')
   }
-}
-
-test('that no job can run is told once, without the state database that fails and although the clock was ahead, and so is its end', async () => {
-  await using lab = await createLab()
-  requireWritable(lab.folder)
-  using stateDb = openStateDb(lab.folder.stateDb)
-  await using alone = await serveAlone(lab)
-  const {inbox, requireServed} = alone
-  expect(requireServed()).toHaveLength(1)
-  stateDb.db.exec('begin immediate')
-  await until(() => inbox.mails.length > 0)
-  expect(requireServed).toThrow('database is locked')
-  stateDb.db.exec('rollback')
   await until(() => inbox.mails.length > 1)
-  requireServed()
-  expect(inbox.posts).toEqual([
-    expect.stringMatching(/^\*No job is run \[\w+\]\*\n/),
-    expect.stringMatching(/^\*Recovered: jobs are run\*\n\w+ had held since /),
-  ])
-})
-
-test('a state database that is damaged while it is served is told of, and so is its end once it is moved away', async () => {
-  await using lab = await createLab()
-  await using alone = await serveAlone(lab)
-  const {inbox, requireServed} = alone
-  const [served] = requireServed()
-  const db = served?.stateDb.db
+  const db = requireServed()[0]?.stateDb.db
   const {rootpage} = db?.prepare("select rootpage from sqlite_schema where name = 'alarm'").get() ?? {}
   // Everything goes to the file, so that the spoilt page is read from there, as in a database too large for memory.
   db?.exec('pragma wal_checkpoint(truncate)')
@@ -162,15 +136,19 @@ test('a state database that is damaged while it is served is told of, and so is 
   writeSync(file, Buffer.alloc(4096, 'spoilt'), 0, 4096, (Number(rootpage) - 1) * 4096)
   closeSync(file)
   db?.exec('pragma shrink_memory')
-  await until(() => inbox.mails.length > 0)
+  await until(() => inbox.mails.length > 2)
   expect(requireServed).toThrow('cannot be read')
   for (const end of ['', '-wal', '-shm']) rmSync(`${lab.folder.stateDb}${end}`, {force: true})
   for (let turns = 0; turns < 50; turns += 1) await turn()
   expect(existsSync(lab.folder.stateDb)).toBe(false)
   openStateDb(lab.folder.stateDb)[Symbol.dispose]()
-  await until(() => inbox.mails.length > 1)
+  await until(() => inbox.mails.length > 3)
   requireServed()
+  stop.abort()
+  await ended
   expect(inbox.posts).toEqual([
+    expect.stringMatching(/^\*No job is run \[\w+\]\*\n/),
+    expect.stringMatching(/^\*Recovered: jobs are run\*\n\w+ had held since /),
     expect.stringMatching(/^\*No job is run \[STATE_UNREADABLE\]\*\n/),
     expect.stringMatching(/^\*Recovered: jobs are run\*\nSTATE_UNREADABLE had held since /),
   ])
