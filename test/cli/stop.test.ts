@@ -31,35 +31,27 @@ test('a query asked to stop ends, however long it would take', async () => {
 })
 
 test('a run asked to stop ends after the next stored step, and the next one finishes it', async () => {
-  for (const step of ['details stored', 'checks passed']) {
-    await using lab = await createLab({deals: someDeals(3)})
-    const quiet = {write: () => true}
-    const stops: ((signal: string) => void)[] = []
-    const cli = createCli({env: {}, stdout: quiet, stderr: quiet, onStop: (stop) => stops.push(stop)})
-    const world = cli.createWorld({...lab.config, logLevel: 'silent'})
-    const onStep: typeof world.onStep = (reached) => {
-      if (reached === step) for (const stop of stops) stop('SIGTERM')
-      world.onStep(reached)
-    }
-    const run = syncDeals(lab.config, {}, {...world, select: LEAST_TABLES, onStep})
-    expect(await failureOf(run), step).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
-    expect(lab.currentReleaseId()).toBeUndefined()
-    expect(await lab.sync(new Date().toISOString())).toMatchObject({outcome: 'released'})
+  await using lab = await createLab({deals: someDeals(3)})
+  const quiet = {write: () => true}
+  const stops: ((signal: string) => void)[] = []
+  const cli = createCli({env: {}, stdout: quiet, stderr: quiet, onStop: (stop) => stops.push(stop)})
+  const world = cli.createWorld({...lab.config, logLevel: 'silent'})
+  const onStep: typeof world.onStep = (reached) => {
+    if (reached === 'details stored') for (const stop of stops) stop('SIGTERM')
+    world.onStep(reached)
   }
+  const run = syncDeals(lab.config, {}, {...world, select: LEAST_TABLES, onStep})
+  expect(await failureOf(run)).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+  expect(lab.currentReleaseId()).toBeUndefined()
+  expect(await lab.sync(new Date().toISOString())).toMatchObject({outcome: 'released'})
 })
 
 test('a publication asked to stop before its server has answered is interrupted, not failed', async () => {
   const stopping = new AbortController()
   await using server = await startTestServer(() => stopping.abort(new Error('stopped by SIGTERM')))
   const config = {...lab.config, clickhouseUrl: server.url}
-  const publication = publishRelease(
-    config,
-    {to: 'clickhouse'},
-    {
-      ...lab.createWorld(),
-      signal: stopping.signal,
-    },
-  )
+  const world = {...lab.createWorld(), signal: stopping.signal}
+  const publication = publishRelease(config, {to: 'clickhouse'}, world)
   expect(await failureOf(publication)).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
   // Nor is anything asked after a stop that came between two requests.
   await using session = openSession({url: server.url}, stopping.signal)
@@ -94,8 +86,7 @@ test('what waits for the warehouse says so, and ends when asked to stop; what no
   expect(existsSync(copy)).toBe(false)
   held?.[Symbol.dispose]()
   held = await takeFileLock(lab.folder.warehouseLock, 'write', 0)
-  for (const args of [['build'], ['status'], ['doctor'], ['trace', 'deal_000001']])
-    await stop(args, ['SIGTERM'])
+  for (const command of ['build', 'status']) await stop([command], ['SIGTERM'])
   held?.[Symbol.dispose]()
 })
 

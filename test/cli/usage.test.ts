@@ -35,7 +35,6 @@ const wrong: [args: string, code: string, words: RegExp, env?: Record<string, st
   ['build --as-of 2026-02-01', 'MOMENT_RANGE', /2026-02-02 \(the first walk\)/],
   ['build --as-of 2099-01-01', 'MOMENT_RANGE', /'2099-01-01': expected 2026-02-02 .* to 20\d\d-/],
   ['build --known-at 2026-02-01T00:00:00Z', 'MOMENT_RANGE', /in --known-at: no walk had been stored by then/],
-  ['build --known-at 2026-02-02', 'USAGE', /in --known-at/],
   ['build --known-at 2026-02-02T10:00', 'USAGE', /in --known-at/],
   ['export csv --decimal ,', 'USAGE', /--decimal: expected another delimiter/],
   ['export csv --preview', 'USAGE', /--preview is for journals/],
@@ -60,12 +59,10 @@ const wrong: [args: string, code: string, words: RegExp, env?: Record<string, st
   ['query 1 --format xml', 'USAGE', /'xml' is invalid.*table, csv, json/],
   ['export excel', 'UNKNOWN_NAME', /'excel'.*csv, parquet, xlsx.*, xero.*\. Nothing was changed\./],
   ['export csv --table core.loan', 'UNKNOWN_NAME', /'core\.loan'.*core\.deal,/],
-  ['query 1 --release 2026-01-01-abc', 'UNKNOWN_NAME', /'2026-01-01-abc'/],
   ['query 1 --release scratch', 'UNKNOWN_NAME', /No scratch release in .*`loantape build --select` makes it/],
   ['query 1 --release ../current', 'UNKNOWN_NAME', /'\.\.\/current'/],
   ['export csv --table deals', 'UNKNOWN_NAME', /the nearest is 'core\.deal'/],
   ['run nightli', 'UNKNOWN_NAME', /the nearest is 'nightly'\. Nothing was changed/],
-  ['export xls', 'UNKNOWN_NAME', /the nearest is 'xlsx'/],
   ['trace deal_000001 --field statuses', 'UNKNOWN_NAME', /nearest is 'status'/],
   ['trace mart.portfolio_summary.deals --field status', 'USAGE', /with --field or --as-of: .* for a deal/],
   ['report --page deals?as_of=2026-02-02', 'USAGE', /'as_of': expected none; --as-of names the release/],
@@ -78,7 +75,6 @@ const wrong: [args: string, code: string, words: RegExp, env?: Record<string, st
   ['diff 2020-01-01 current', 'MOMENT_RANGE', /^Date '2020-01-01': expected 2026-02-02 \(the first walk\)/],
   ['status', 'CONFIG_INVALID', /Value 'borowers' in LOANTAPE_STREAMS/, {LOANTAPE_STREAMS: 'deals,borowers'}],
   ['status', 'CONFIG_INVALID', /LOANTAPE_STREAMS/, {LOANTAPE_STREAMS: 'borrowers'}],
-  ['run weekly', 'UNKNOWN_NAME', /'weekly'.*nightly, rates\. Nothing was changed\./],
 ]
 
 test('wrong usage is refused, as one JSON object on request', async () => {
@@ -108,20 +104,19 @@ test('a failure is seen behind a reader that stops early, too', async () => {
 
 test('an empty data folder has nothing to query and says how to begin', async () => {
   const env = {LOANTAPE_DATA_DIR: join(lab.folder.root, '../empty')}
-  for (const command of [
-    ...['query 1', 'export csv', 'export --reissue b', 'build', 'trace d', 'backup b', 'rebuild --apply'],
-    ...[
-      'verify',
-      'prune',
-      'note list',
-      'quarantine list',
-      'period true-up',
-      'tape cat w',
-      'tape go-on --why w',
-    ],
-  ]) {
+  const reading = [
+    'query 1',
+    'export csv',
+    'export --reissue b',
+    'build',
+    'trace d',
+    'note list',
+    'tape cat w',
+  ]
+  const keeping = ['backup b', 'rebuild --apply', 'verify', 'prune', 'quarantine list', 'tape go-on --why w']
+  for (const command of [...reading, ...keeping, 'period true-up']) {
     const words = 'Run `loantape sync` or `loantape demo` first, after a restore `loantape build`'
-    await expectRefused(lab.run([...command.split(' '), '--json'], env), 'RELEASE_NONE', words, 2)
+    await expectRefused(lab.run([...command.split(' '), '--json'], env), 'RELEASE_NONE', words)
   }
   expect(existsSync(env.LOANTAPE_DATA_DIR)).toBe(false)
   const status = await lab.run(['status', '--json'], env)
@@ -139,20 +134,15 @@ test('config says where each setting comes from: the environment overrides .env'
   writeFileSync(`${envFile}.key`, 'sk_1\n')
   const env = {LOANTAPE_TAPE_DAYS: '4', LOANTAPE_STREAMS: '', LOANTAPE_API_KEY_FILE: `${envFile}.key`}
   const {stdout} = await runCommand(['config', '--data', '/data/here'], env, {envFile})
-  const shown = Object.fromEntries(
-    stdout.split('\n').map((line) => {
-      const [name = '', ...rest] = line.trim().split(/ {2,}/)
-      return [name, rest]
-    }),
-  )
-  expect(shown).toMatchObject({
-    LOANTAPE_DATA_DIR: ['/data/here', '--data'],
-    LOANTAPE_PAGE_SIZE: ['7', '.env'],
-    LOANTAPE_TAPE_DAYS: ['4', 'environment'],
+  for (const [name, ...shown] of [
+    ['DATA_DIR', '/data/here', '--data'],
+    ['PAGE_SIZE', '7', '.env'],
+    ['TAPE_DAYS', '4', 'environment'],
     // Empty in the environment: that of the file does not count either.
-    LOANTAPE_STREAMS: ['deals', 'default'],
-    LOANTAPE_API_KEY: ['***', 'LOANTAPE_API_KEY_FILE in environment'],
-  })
+    ['STREAMS', 'deals', 'default'],
+    ['API_KEY', '\\*{3}', 'LOANTAPE_API_KEY_FILE in environment'],
+  ])
+    expect(stdout).toMatch(new RegExp(`^LOANTAPE_${name} +${shown.join(' +')}$`, 'm'))
 })
 
 test('nothing in .env is passed over: what is no setting is refused with its line', async () => {
