@@ -1,4 +1,4 @@
-import {existsSync, mkdirSync, writeFileSync} from 'node:fs'
+import {existsSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {centsOf} from '../../src/core/money.ts'
@@ -43,9 +43,7 @@ const endedAt = (index: number) => ENDED[index]?.[0] ?? 'funded'
 let books: Books
 
 const begun = await useShared(openBooks())
-const seeds = join(begun.folder.root, 'sql/seeds')
-mkdirSync(seeds, {recursive: true})
-writeFileSync(join(seeds, 'status.csv'), STATUSES)
+begun.seed('status', STATUSES)
 const statuses = [() => 'draft', () => 'funded', endedAt]
 for (const [index, day] of ['2026-01-05', '2026-01-20', '2026-02-10'].entries())
   await begun.walk(day, deals(statuses[index]!))
@@ -70,7 +68,7 @@ function map(ended?: unknown): void {
 const run = (args: string, form: string[] = ['--json'], today = '2026-03-03') =>
   books.run(args, today, {LOANTAPE_SQL_DIR: join(books.folder.root, 'sql')}, form)
 
-type Term = Record<'term' | 'amount' | 'booked' | 'unbooked' | 'difference', string>
+type Term = Record<'term' | 'amount' | 'booked' | 'unbooked' | 'because' | 'difference', string>
 interface Told {
   terms: Term[]
   batches: {outcome: string; dir: string; terms: Term[]}[]
@@ -150,29 +148,19 @@ test('an ending without an account stops export and close by name and writes not
     await expectRefused(run(args), 'ACCOUNTING_UNMAPPED', words)
   }
   expect(existsSync(join(books.folder.exports, 'xero'))).toBe(false)
-  await run('build')
-  expect((await run('doctor')).stdout).toContain(
-    'Without an account: endings charged_off, foreclosed, other, refinanced.',
-  )
   // The return of a loan is booked from the account of its ending.
   const back = (index: number) => (index < 4 ? endedAt(index) : 'funded')
   await books.walk('2026-03-03', deals(back))
+  const exporting = run('export xero --period 2026-03', ['--json'], '2026-03-04')
   const words = 'in the journal of 2026-03: endings charged_off, other.'
-  await expectRefused(
-    run('export xero --period 2026-03', ['--json'], '2026-03-04'),
-    'ACCOUNTING_UNMAPPED',
-    words,
-  )
+  await expectRefused(exporting, 'ACCOUNTING_UNMAPPED', words)
 })
 
 test('amounts booked by another system are named, and booked once the accountant takes them over', async () => {
   map('elsewhere')
   await closeAndExport('2026-01')
   const terms = await closeAndExport('2026-02')
-  const paidOff = {term: 'paid_off', amount: '2121063.75', difference: '0.00'}
-  const elsewhere = {booked: '0.00', unbooked: '2121063.75', because: 'booked elsewhere'}
-  expect(terms).toContainEqual({...paidOff, ...elsewhere})
-  expect(terms).toHaveLength(6)
+  expect(terms.map(({because}) => because)).toEqual(Array(6).fill('booked elsewhere'))
   expectBooked({})
   const {stdout} = await run('export xero --period 2026-02', [])
   expect(stdout).toContain('xero: nothing to book in 2026-02')

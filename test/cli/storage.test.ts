@@ -36,7 +36,6 @@ const syncOnSmallDisk = (folder: DataFolder, kib: number) =>
 test.each([
   ['the state database does not fit', 4, 'DISK_FAULT', 'state.sqlite'],
   ['the stored walk does not fit', 400, 'DISK_FULL', 'warehouse.duckdb'],
-  ['the checkpoint does not fit', 1200, 'DISK_FULL', 'portfolio.duckdb'],
 ])('a disk on which %s ends the run, and the next completes it', async (_, kib, code, file) => {
   const folder = lab.copyFolder(`disk-${kib}`)
   const words = new RegExp(`disk .*/${file}.*is intact, and so is the current release\\. .*run .*again`)
@@ -110,32 +109,28 @@ test('too few open files are reported as such, wherever the next one is opened',
 
 test('a read-only warehouse is reported as such, and nobody is told to rebuild it', async () => {
   const folder = lab.copyFolder('read-only-warehouse')
-  chmodSync(folder.warehouse, 0o400)
   // Without these capabilities file modes apply to root, too; it stays root, because only root may be able to read the checkout.
   const drop = process.getuid?.() === 0 ? ['setpriv', '--bounding-set=-dac_override,-dac_read_search'] : []
-  const command = [...drop, process.execPath, MAIN, 'sync', '--json']
+  const run = (...args: string[]) =>
+    startProcess([...drop, process.execPath, MAIN, ...args], environmentOf(folder)).ended
+  chmodSync(folder.warehouse, 0o400)
   const words =
     /warehouse\.duckdb' may not be written.*Nothing was started.*as the user that the folder belongs to/
-  const {ended} = startProcess(command, environmentOf(folder))
-  const {message} = await expectRefused(ended, 'NOT_WRITABLE', words)
+  const {message} = await expectRefused(run('sync', '--json'), 'NOT_WRITABLE', words)
   expect(message).not.toContain('rebuild')
   chmodSync(folder.warehouseLock, 0)
-  const ofRoot = startProcess(command, environmentOf(folder)).ended
-  await expectRefused(ofRoot, 'NOT_WRITABLE', /^Lock '.*warehouse\.lock' .*cannot be opened/)
+  const ofRoot = /^Lock '.*warehouse\.lock' .*cannot be opened/
+  await expectRefused(run('sync', '--json'), 'NOT_WRITABLE', ofRoot)
   chmodSync(folder.warehouseLock, 0o600)
   const locked = join(folder.root, '../locked')
   mkdirSync(locked, {mode: 0o500})
-  const backup = [...drop, process.execPath, MAIN, 'backup', join(locked, 'mine'), '--json']
   const lacking =
     /^This user lacks a right: EACCES.*locked.*What was stored before is intact.*name one that it may.*chown -R/
-  await expectRefused(startProcess(backup, environmentOf(folder)).ended, 'NOT_WRITABLE', lacking)
+  await expectRefused(run('backup', join(locked, 'mine'), '--json'), 'NOT_WRITABLE', lacking)
   chmodSync(folder.root, 0)
-  const query = [...drop, process.execPath, MAIN, 'query', '1', '--json']
-  const ofOther = startProcess(query, environmentOf(folder)).ended
-  await expectRefused(ofOther, 'NOT_WRITABLE', /EACCES.*as the user that the folder belongs to/)
-  const doctor = [...drop, process.execPath, MAIN, 'doctor']
-  const examined = await startProcess(doctor, environmentOf(folder)).ended
-  expect(examined.stdout).toMatch(/^✗ data folder: .* cannot be written \(EACCES\)\..*\n$/)
+  const ofOther = /EACCES.*as the user that the folder belongs to/
+  await expectRefused(run('query', '1', '--json'), 'NOT_WRITABLE', ofOther)
+  expect((await run('doctor')).stdout).toMatch(/^✗ data folder: .* cannot be written \(EACCES\)\..*\n$/)
   chmodSync(folder.root, 0o700)
 })
 
@@ -152,18 +147,9 @@ test('a folder in place of a tape or of the state database is reported as such',
   await expectRefused(lab.run(['rebuild', '--json'], env), 'STORES_DISAGREE', /is not there.*from a backup/)
   rmSync(folder.stateDb)
   mkdirSync(folder.stateDb)
-  await expectRefused(
-    lab.run(['status', '--json'], env),
-    'STATE_UNREADABLE',
-    /Move state.sqlite elsewhere/,
-    1,
-  )
+  const status = () => lab.run(['status', '--json'], env)
+  await expectRefused(status(), 'STATE_UNREADABLE', /Move state.sqlite elsewhere/, 1)
   rmdirSync(folder.stateDb)
   writeFileSync(`${folder.stateDb}-wal`, '')
-  await expectRefused(
-    lab.run(['status', '--json'], env),
-    'STATE_UNREADABLE',
-    /is not there.*-wal and -shm/,
-    1,
-  )
+  await expectRefused(status(), 'STATE_UNREADABLE', /is not there.*-wal and -shm/, 1)
 })
