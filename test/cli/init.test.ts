@@ -38,7 +38,9 @@ test('a laid out folder syncs, exports, backs up and tests as it is, once it has
   const {steps} = JSON.parse(ended.stdout) as {steps: {do: string}[]}
   expect(steps.map((step) => step.do)).toEqual(['sync', 'export', 'backup', 'prune', 'digest'])
   expect(existsSync(at('data/current/risk.watch_list.parquet'))).toBe(true)
-  expect(readFileSync(at('loantape.service'), 'utf8')).toContain(`WorkingDirectory=${folder}\n`)
+  const unit = readFileSync(at('loantape.service'), 'utf8')
+  expect(unit).toContain(`WorkingDirectory=${folder}\n`)
+  expect(unit).toMatch(new RegExp(`^ExecStart="${process.execPath}" ".+" serve$`, 'm'))
 })
 
 test('nothing is written over, and a wrong address is refused before anything is written', async () => {

@@ -14,43 +14,26 @@ import {text} from 'node:stream/consumers'
 import {expect, test} from 'vitest'
 import {readSecret} from '../../src/export/delivery-target.ts'
 import {sendJson, startTestServer} from '../source/test-server.ts'
-import {DAY_1, DAY_2, type Ended, someDeals} from '../support/lab.ts'
+import {DAY_1, DAY_2, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
 
-const ended: Ended[] = []
-
-let isFailing = false
-
 const lab = await useLab({deals: someDeals(5)})
-/** A gateway before the service: it admits requests with the key, and fails when told to. */
+/** A gateway before the service, which admits requests with the key. */
 const gateway = lab.beside.use(
   await startTestServer(async ({path, query, headers, incoming}, response) => {
-    if (isFailing || !query.get('key')?.startsWith('SECRET'))
-      return void response.writeHead(isFailing ? 500 : 401).end('{}')
+    if (query.get('key') !== 'SECRET3') return sendJson(response, {}, {status: 401})
     query.delete('key')
+    const sent = ['authorization', 'content-type', 'idempotency-key'].flatMap((name): [string, string][] =>
+      headers[name] === undefined ? [] : [[name, String(headers[name])]],
+    )
     const {method = 'GET'} = incoming
-    const body = method === 'GET' ? undefined : await text(incoming)
-    const sent = ['authorization', 'content-type', 'idempotency-key'].flatMap((name) => {
-      const value = headers[name]
-      return typeof value === 'string' ? [[name, value] as [string, string]] : []
-    })
+    const body = method === 'GET' ? null : await text(incoming)
     const there = `${new URL(lab.service.url).origin}${path}?${query}`
-    const answer = await fetch(there, {method, headers: sent, ...(body !== undefined && {body})})
+    const answer = await fetch(there, {method, headers: sent, body})
     sendJson(response, await answer.json(), {status: answer.status})
   }),
 )
-const name = gateway.url
-const env = {
-  LOANTAPE_BASE_URL: `${name}/?key=SECRET3#SECRET4`,
-  LOANTAPE_LOG_LEVEL: 'debug',
-}
-
-async function run(args: readonly string[], changes?: Record<string, string>): Promise<Ended> {
-  const one = await lab.run(args, {...env, ...changes})
-  ended.push(one)
-  return one
-}
 
 /** Lists the files in a folder that contain a text, whatever their format. */
 function listHolding(dir: string, text: string): string[] {
@@ -60,19 +43,27 @@ function listHolding(dir: string, text: string): string[] {
 }
 
 test('the query of a base URL is sent, but neither printed nor stored', async () => {
-  expect(readJson(await run(['sync', '--json'], {LOANTAPE_NOW: DAY_1}))).toMatchObject({outcome: 'released'})
-  isFailing = true
-  expect(await run(['sync'], {LOANTAPE_NOW: DAY_2})).toMatchObject({code: 6})
-  expect(await run(['doctor'])).toMatchObject({code: 1})
-  isFailing = false
+  let printed = ''
+  const run = async (line: string, now = DAY_2) => {
+    const env = {
+      LOANTAPE_BASE_URL: `${gateway.url}/?key=SECRET3#SECRET4`,
+      LOANTAPE_LOG_LEVEL: 'debug',
+      LOANTAPE_NOW: now,
+    }
+    const ended = await lab.run(line.split(' '), env)
+    printed += ended.stdout + ended.stderr
+    return ended
+  }
+  expect(readJson(await run('sync --json', DAY_1))).toMatchObject({outcome: 'released'})
   const deals = join(lab.folder.root, '../deals.csv')
   writeFileSync(deals, 'external_reference,property_address,loan_amount\na,1 Main St,100\n')
-  expect(await run(['push', 'deals', deals])).toMatchObject({code: 0})
-  expect((await run(['doctor'])).stdout).toContain(`${name} answers`)
-  for (const args of [['config'], ['config', '--json'], ['status', '--json'], ['export', 'csv', 'xlsx']]) {
-    await run(args)
-  }
-  const printed = ended.map(({stdout, stderr}) => stdout + stderr).join('')
+  expect(await run(`push deals ${deals}`)).toMatchObject({code: 0})
+  expect((await run('doctor')).stdout).toContain(`${gateway.url} answers`)
+  lab.service.faults.add({fault: {kind: 'status', status: 500}})
+  expect(await run('sync')).toMatchObject({code: 6})
+  expect(await run('doctor')).toMatchObject({code: 1})
+  lab.service.faults.clear()
+  for (const line of ['config', 'config --json', 'status --json', 'export csv xlsx']) await run(line)
   expect(printed).not.toContain('SECRET')
   expect(printed).not.toContain(lab.env.LOANTAPE_API_KEY)
   expect(listHolding(lab.folder.root, 'SECRET')).toEqual([])

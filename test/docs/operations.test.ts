@@ -6,9 +6,8 @@ import {requireJob} from '../../src/schedule/job.ts'
 import {listRuns} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {DAY_1, MAIN, someDeals, startProcess, stopProcess} from '../support/lab.ts'
+import {DAY_1, MAIN, someDeals, startProcess} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-import {until} from '../support/until.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const page = readFileSync(join(ROOT, 'docs/operations.md'), 'utf8')
@@ -77,16 +76,4 @@ test('each exit code has its row', () => {
   const rows = [...sectionOf('It is 3 a.m.').matchAll(/^\| (\d) \|/gm)].map(([, code]) => Number(code))
   // Code 0 is not a failure.
   expect(rows).toEqual([...EXIT_CODES.keys()].slice(1))
-})
-
-test('the command of the systemd unit starts a server that exits cleanly on SIGTERM', async () => {
-  const unit = readFileSync(join(ROOT, 'templates/loantape.service'), 'utf8')
-  const readSetting = (name: string) => new RegExp(`^${name}=(.+)$`, 'm').exec(unit)?.[1] ?? ''
-  const command = readSetting('ExecStart')
-    .replace('"{node}"', process.execPath)
-    .replace('"{program}"', join(ROOT, 'bin/loantape.js'))
-    .split(' ')
-  using server = startProcess(command, {...lab.env, LOANTAPE_WEB_PORT: '0'}, ROOT)
-  await until(() => server.printed().stderr.includes('scheduler begins'))
-  expect(await stopProcess(server)).toBe(0)
 })
