@@ -6,10 +6,10 @@ import type {WireRecord} from '../../src/core/types.ts'
 import {changeTape, listTapes} from '../../src/store/recorded.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
-import {readFiles, readLines} from '../support/data.ts'
+import {readFiles, readLines, readManifest} from '../support/data.ts'
 import {DAY_1, DAY_2, DAY_3, someDeals} from '../support/lab.ts'
 import {changeRecords, linkBorrower, useLab} from '../support/set-up.ts'
-import {expectRefused} from './outcome.ts'
+import {expectRefused, readJson} from './outcome.ts'
 
 const lab = await useLab({tables: '+core.deal +core.borrower', deals: someDeals(20)})
 mkdirSync(lab.folder.root, {recursive: true, mode: 0o700})
@@ -29,12 +29,11 @@ const readEvidence = (dir: string) => JSON.parse(readFileSync(join(dir, 'evidenc
 
 test("evidence holds every line that leads to the release; with --all-fields also its walk's answers as received", async () => {
   const dir = join(root, 'evidence')
-  const {code, stdout} = await lab.run(['evidence', 'current', dir, '--all-fields', '--json'])
-  expect(code).toBe(0)
+  const made = readJson(await lab.run(['evidence', 'current', dir, '--all-fields', '--json']))
   const release_id = lab.currentReleaseId()
-  expect(JSON.parse(stdout)).toMatchObject({tapes: 2, reduced: 0, batch_id: null, release_id})
+  expect(made).toMatchObject({tapes: 2, reduced: 0, batch_id: null, release_id})
   const evidence = readEvidence(dir)
-  const manifest = JSON.parse(readFileSync(join(lab.folder.current, 'manifest.json'), 'utf8'))
+  const manifest = readManifest(lab.folder.current)
   expect(evidence).toMatchObject({tape_head: manifest.tape_head, source: manifest.source, before: null})
   expect(evidence.answers_of).toEqual([`${manifest.source.walk_id}.jsonl`])
 
@@ -66,8 +65,8 @@ test('evidence never names people, whatever answers it holds, and holds feeds of
   await lab.sync(DAY_3, {config: {streams: 'deals,borrowers'}})
   expect((await lab.query('from core.borrower')).length).toBe(1)
   const dir = join(root, 'of people')
-  const {stdout} = await lab.run(['evidence', 'current', dir, '--from', '2026-01-01', '--json'])
-  expect(JSON.parse(stdout)).toMatchObject({reduced: 0})
+  const made = await lab.run(['evidence', 'current', dir, '--from', '2026-01-01', '--json'])
+  expect(readJson(made)).toMatchObject({reduced: 0})
   expect(readEvidence(dir)).toMatchObject({tapes: {length: 6}, answers_of: {length: 4}})
   expect(readArchive(dir)).toMatch(
     /response\r\n.*urn:loantape:rates:.*\r\n\r\ndate,value\n2026-02-02,4.31\n/s,

@@ -44,14 +44,9 @@ test('people see all totals, then of each amount the largest movements and the s
     ['amount of draft', '2,800,000.00', '2,450,000.09', '-349,999.91', '3'],
     ['deals of draft', '8', '9', '+1', '3'],
   ])
-  expect(lists.map((list) => list.split('\n').slice(0, 1))).toEqual([
-    ['amount'],
-    ['deals'],
-    ['funded amount'],
-    ['amount of draft'],
-    ['deals of draft'],
-    ['--limit shows more deals of each, --json all.'],
-  ])
+  const shown = ['amount', 'deals', 'funded amount', 'amount of draft', 'deals of draft']
+  const more = '--limit shows more deals of each, --json all.'
+  expect(lists.map((list) => list.split('\n')[0])).toEqual([...shown, more])
   expect(stdout).toMatch(/^deal_000001 +loan amount 350,000\.00 → 400,000\.01 +\+50,000\.01$/m)
   expect(stdout).toMatch(/^2 more +\+0\.09$/m)
   expect(stdout).toMatch(/^deal_000001 +status draft → funded +\+400,000\.01$/m)
@@ -86,18 +81,11 @@ test('query and export for a past date or release answer as they did that night'
 
 test('by an instant still to come nothing more is known than now', async () => {
   // A release with a later `known_at` would hide those of later walks wherever the newest of a date is shown.
-  const built = await lab.run(
-    ['build', '--as-of', '2026-02-03', '--known-at', '2027-01-01T00:00:00Z', '--json'],
-    {
-      LOANTAPE_NOW: DAY_2,
-    },
-  )
-  expect(readJson(built)).toMatchObject({release_id: second})
+  const args = ['build', '--as-of', '2026-02-03', '--known-at', '2027-01-01T00:00:00Z', '--json']
+  expect(readJson(await lab.run(args, {LOANTAPE_NOW: DAY_2}))).toMatchObject({release_id: second})
 })
 
 test('status says how long the models of the current release took', async () => {
-  const {release} = readJson(await lab.run(['status', '--json'])) as {release: {models: object[]}}
-  expect(release.models).toContainEqual({name: 'core.deal', rows: 10, duration_ms: expect.any(Number)})
   const words = /^Models: \d+ built in \d+ ms; slowest \w+\.\w+ \d+ ms, /m
   expect((await lab.run(['status'])).stdout).toMatch(words)
 })

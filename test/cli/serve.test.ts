@@ -132,21 +132,6 @@ test('a server reads its jobs anew, is not ready while its state database cannot
   expect((await fetch(`${url}/metrics`)).status).toBe(200)
 })
 
-test('a run that gets no secret from its vault is tried again later, like one whose source does not answer', async () => {
-  writeOnceDue()
-  const once = join(lab.folder.root, '../once')
-  writeFileSync(once, '')
-  const vault = {LOANTAPE_API_KEY: '', LOANTAPE_API_KEY_COMMAND: `rm ${once} && echo sk_test`}
-  const serve = lab.start(['serve', '--no-web'], {...env, ...vault})
-  const [ended] = await until(() => {
-    const attempts = readRuns('select exit_code, error_code, error from job_attempt')
-    return attempts.length > 0 && attempts
-  })
-  const error = expect.stringContaining('The command of LOANTAPE_API_KEY_COMMAND ended with 1')
-  expect(ended).toEqual({exit_code: 6, error_code: 'SECRET_COMMAND', error})
-  expect(await stopProcess(serve)).toBe(0)
-})
-
 test('a server and its runs go on when nobody can take their log any more', async () => {
   writeOnceDue()
   // More output than fits into a pipe.
