@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
 import {z} from 'zod'
-import {explainError, LoantapeError} from '../../src/core/errors.ts'
+import {type ErrorCode, explainError, LoantapeError, newError} from '../../src/core/errors.ts'
 
 test('an unexpected error ends the process with code 1 and keeps its own code; one of ours explains itself', () => {
   const ours = new LoantapeError({code: 'GUARD_SHRINK', problem: 'Refused.'}, 'guard')
@@ -31,6 +31,19 @@ test.each([
   ['EROFS: read-only file system, open', 'DISK_FAULT'],
 ])('a full or failing disk is reported plainly: %s', (words, code) => {
   expect(explainError(new Error(words))).toMatchObject({code, exitCode: 1})
+})
+
+test.each<[exitCode: number, codes: ErrorCode[]]>([
+  [1, ['POSTGRES_VALUE', 'PUBLISH_FAILED', 'PUBLISH_INCOMPLETE']],
+  [2, ['NOT_WRITABLE', 'TARGETS_INVALID', 'TARGET_REFUSED', 'UNKNOWN_NAME']],
+  [2, ['POSTGRES_DEPENDENT', 'POSTGRES_NAMES', 'POSTGRES_TLS', 'POSTGRES_UNKNOWN_NAME']],
+  [2, ['PUBLISH_FOREIGN', 'PUBLISH_OLDER', 'PUBLISH_PRIVILEGE']],
+  [3, ['BATCH_DAMAGED', 'EXPORT_CELL']],
+  [4, ['PUBLISH_LOCKED', 'RUN_IN_PROGRESS']],
+  [5, ['PUBLISH_AUTH', 'TARGET_AUTH', 'TARGET_HOST_KEY']],
+  [6, ['INTERRUPTED', 'POSTGRES_BUSY', 'PUBLISH_UNREACHABLE', 'TARGET_FAILED']],
+])('exit code %i stands for what it always did: %s', (exitCode, codes) => {
+  for (const code of codes) expect(newError(code, ''), code).toMatchObject({exitCode})
 })
 
 test('if cleaning up fails as well, the first error is explained', () => {

@@ -5,7 +5,7 @@ import type {Database} from '../../src/store/database.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {rebuildHead} from '../../src/sync/stream-tables.ts'
 import {anyRow, createFolder, createWorld, type TestFolder} from './data.ts'
-import {createLab, type Lab, type LabOptions} from './lab.ts'
+import {createLab, failureOf, type Lab, type LabOptions} from './lab.ts'
 import {forgetAll, stream, UNTIED_WALKS} from './walks.ts'
 
 /** Shares an object among all tests of a file, and disposes it after the last. */
@@ -88,4 +88,16 @@ export async function useWarehouse(): Promise<Database> {
     expect(await db.all(anyRow, HEADS)).toEqual(heads)
   })
   return db
+}
+
+/** Expects `work` to fail with this code, in these words; returns all of them. */
+export async function expectFailure(
+  work: Promise<unknown>,
+  code: string,
+  words: string | RegExp = '',
+): Promise<string> {
+  const failure = await failureOf(work)
+  expect(failure.code, failure.message).toBe(code)
+  expect(failure.message).toMatch(words)
+  return failure.message
 }
