@@ -15,9 +15,8 @@ import {dialectSchema} from '../../src/export/dialect.ts'
 import {type BatchRequest, writeBatch} from '../../src/export/table-files.ts'
 import {beginFolder} from '../../src/store/files.ts'
 import {createFolder, readFiles, readManifest} from '../support/data.ts'
-import {failureOf} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
-import {useShared} from '../support/set-up.ts'
+import {expectFailure, useShared} from '../support/set-up.ts'
 
 const data = await useShared(createFolder())
 const folder = data.folder
@@ -133,24 +132,24 @@ test('a failed export leaves no batch, and a batch of that name as it was', asyn
   const {dir, batch_id} = await write()
   truncateSync(join(dir, 'core.deal.csv'), 10)
   const broken = {...release, database: join(folder.root, 'nowhere.duckdb')}
-  await failureOf(write('csv', undefined, broken))
+  const failing = () => expect(write('csv', undefined, broken)).rejects.toThrow('nowhere.duckdb')
+  await failing()
   expect(readdirSync(join(folder.exports, 'csv'))).toEqual([batch_id])
   expect(readFileSync(join(dir, 'core.deal.csv'))).toHaveLength(10)
   rmSync(dir, {recursive: true})
-  await failureOf(write('csv', undefined, broken))
+  await failing()
   expect(readdirSync(join(folder.exports, 'csv'))).toEqual([])
 })
 
 test('an export folder that cannot be written is refused by name', async () => {
   writeFileSync(folder.exports, 'a file where a folder should be')
-  const refusal = await failureOf(write())
-  expect(refusal).toMatchObject({code: 'NOT_WRITABLE', exitCode: 2})
-  expect(refusal.message).toContain(`Folder '${folder.exports}' cannot be written (ENOTDIR).`)
+  const words = `Folder '${folder.exports}' cannot be written (ENOTDIR).`
+  await expectFailure(write(), 'NOT_WRITABLE', words)
   rmSync(folder.exports)
 
   mkdirSync(folder.exports)
   writeFileSync(join(folder.exports, 'xlsx'), '')
-  expect(await failureOf(write('xlsx'))).toMatchObject({code: 'NOT_WRITABLE'})
+  await expectFailure(write('xlsx'), 'NOT_WRITABLE')
   expect(await write()).toMatchObject({outcome: 'written'})
 })
 

@@ -6,9 +6,8 @@ import {z} from 'zod'
 import {writeBatch} from '../../src/export/table-files.ts'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
 import {createFolder, readManifest} from '../support/data.ts'
-import {failureOf} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
-import {useShared} from '../support/set-up.ts'
+import {expectFailure, useShared} from '../support/set-up.ts'
 
 const data = await useShared(createFolder())
 const release = await publishTables(data.folder, {
@@ -108,10 +107,8 @@ test('a file of the release that has changed on the disk is refused, not handed 
   const bytes = readFileSync(path)
   writeFileSync(path, bytes.with(100, bytes[100]! ^ 1))
   rmSync(data.folder.exports, {recursive: true})
-  const failure = await failureOf(write())
+  await expectFailure(write(), 'RELEASE_DAMAGED', `File '${path}' does not have the sha256 of its manifest`)
   writeFileSync(path, bytes)
-  expect(failure).toMatchObject({code: 'RELEASE_DAMAGED'})
-  expect(failure.message).toContain(`File '${path}' does not have the sha256 of its manifest`)
   expect(readdirSync(join(data.folder.exports, 'parquet'))).toEqual([])
   expect(await write()).toMatchObject({outcome: 'written'})
 })

@@ -6,9 +6,8 @@ import {writeBatch} from '../../src/export/table-files.ts'
 import {writeQueryBook, writeXlsx} from '../../src/export/xlsx.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {createFolder, readManifest} from '../support/data.ts'
-import {failureOf} from '../support/lab.ts'
 import {aManifest, publishTables} from '../support/releases.ts'
-import {useShared} from '../support/set-up.ts'
+import {expectFailure, useShared} from '../support/set-up.ts'
 
 const TABLES = `
   create schema release.core;
@@ -174,7 +173,7 @@ test('a table with more rows than a sheet holds continues on the next, header in
   expect(sheets.flatMap(([, ...rest]) => rest)).toEqual(Array.from({length: 25}, (_, index) => index))
   // Instead of waiting forever.
   const nowhere = writeXlsx({db, source: release, tables: ['core.deal'], dir: join(dir, 'no')})
-  expect(await failureOf(nowhere)).toMatchObject({code: 'ENOENT'})
+  await expectFailure(nowhere, 'ENOENT')
 })
 
 test('tables whose names a sheet cannot tell apart get separate sheets, and a text no cell can hold is refused', async () => {
@@ -194,11 +193,8 @@ test('tables whose names a sheet cannot tell apart get separate sheets, and a te
     ["repeat('x', 32768)", 32_768],
     ["repeat('😀', 20000)", 40_000],
   ] as const) {
-    const refusal = await failureOf(write(await publish(note)))
-    expect(refusal).toMatchObject({code: 'EXPORT_CELL', exitCode: 3})
-    expect(refusal.message).toContain(
-      `Column 'note' of table '${long}y' holds a text of ${length} characters`,
-    )
+    const words = `Column 'note' of table '${long}y' holds a text of ${length} characters`
+    await expectFailure(write(await publish(note)), 'EXPORT_CELL', words)
   }
 })
 
@@ -232,6 +228,5 @@ test('the rows of a query get their own sheet, as many as it holds, interest wit
     const formats = ['A2', 'C2'].map((cell) => book.getWorksheet('query')!.getCell(cell).numFmt)
     if (rows > 0) expect(formats).toEqual(['0.0##"%"', '#,##0'])
   }
-  const failure = await failureOf(write(11))
-  expect(failure.message).toContain('more than 10 rows, the most a worksheet holds')
+  await expect(write(11)).rejects.toThrow('more than 10 rows, the most a worksheet holds')
 })

@@ -1,6 +1,6 @@
 import {chmodSync, readdirSync} from 'node:fs'
 import {join, parse} from 'node:path'
-import {beforeAll, describe, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {readModels} from '../../src/build/read-models.ts'
 import type {WireRecord} from '../../src/core/types.ts'
 import {openDatabase} from '../../src/store/database.ts'
@@ -9,7 +9,7 @@ import {SQL_DIR} from '../../src/store/sql.ts'
 import {html} from '../../src/web/html.ts'
 import {renderDigest, renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
-import {aDeal, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, someDeals} from '../support/lab.ts'
 import {tellSizes} from '../support/releases.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
@@ -94,8 +94,8 @@ const PAGES = [
   `/deals/${idOf(TURNED)}/received`,
 ]
 
-const serve = (folder: Lab['folder']): Promise<LabSide> =>
-  serveLab(lab, {folder, dataDir: folder.root, sqlDir: own.path})
+/** Pages that call things by their texts. */
+const NAMING = ['/portfolio', '/pipeline', '/checks', '/deals?sort=property_address']
 
 const lab = await useLab({tables: 'all'})
 const {store, faults} = lab.service
@@ -125,92 +125,76 @@ const own = lab.beside.use(
   }),
 )
 
-/** Reads the text of a page, without its markup. */
-async function read(side: LabSide, path: string): Promise<string> {
-  const answer = await side.get(path)
+const side = await serveLab(lab, {sqlDir: own.path})
+
+/** Reads a page that opens and shows all of its blocks. */
+async function read(path: string, from: LabSide = side): Promise<string> {
+  const answer = await from.get(path)
   const text = await answer.text()
   expect(answer.status, `${path}: ${text.replaceAll(/<style>.*?<\/style>/gs, '').slice(0, 3000)}`).toBe(200)
   expect(text, path).not.toMatch(/Unexpected|Not shown|invalid_type|\.md, line/)
   return text
 }
 
-describe('a source whose texts are hostile', () => {
-  let side: LabSide
-
-  beforeAll(async () => {
-    side = await serve(lab.folder)
-  })
-
-  test('every page opens and shows its texts as texts, and none of their characters moves others', async () => {
-    for (const path of [...PAGES, ...READABLE.map((text) => `/deals/${idOf(text)}`)]) {
-      const text = await read(side, path)
-      expect(text, path).not.toMatch(/<script>|<img|<b>x/)
-      const shown = text.replaceAll(/<(style|script|textarea)\b.*?<\/\1>/gs, '').replaceAll(/<[^>]*>/g, '')
-      expect(shown, path).not.toMatch(/[[\p{Cc}\p{Bidi_Control}]--[\t\n\r]]/v)
-    }
-    expect(await read(side, `/deals/${idOf(TURNED)}`)).toContain('⟨U+202E⟩123 tS niaM⟨U+202C⟩⟨U+200B⟩')
-  })
-
-  test('a name is cut to a sensible length, and a blank one is called blank', async () => {
-    const named = ['/portfolio', '/pipeline', '/checks', '/deals?sort=property_address']
-    for (const path of [...named, '/deals', '/deals?page=2']) {
-      const text = await read(side, path)
-      expect(text, path).not.toMatch(/>[^<]*x{100}/)
-      if (named.includes(path)) expect(text, path).toContain('(blank)')
-    }
-  })
-
-  test.each(['/portfolio', '/portfolio?status=', '/pipeline'])(
-    'every linked number of %s leads to its deals, whatever their status is called',
-    async (path) => {
-      expect(await expectNumbersToLead(side.url, path)).toBeGreaterThan(2)
-    },
-  )
-
-  test('a deal says between which days something began, and with signs how it moved', async () => {
-    const deal = await read(side, '/deals/deal_000003')
-    expect(deal).toContain('<h1>3 Main St, Austin, TX 78701</h1>')
-    expect(deal).toMatch(/funded on<\/dt><dd><bdi>by 2026-03-02</)
-    expect(deal).toMatch(/status since<\/dt><dd><bdi>between 2026-01-05 and 2026-03-02</)
-    expect(deal).not.toMatch(/is exact|at earliest|is missing/)
-    const moved = await read(side, '/behind/moved?against=2026-03-02&page=9')
-    expect(moved).toContain('pipeline –')
-    expect(moved.replaceAll(/<\/?bdi>/g, '')).toContain('$350,000.00 → $0.01')
-    expect(moved).not.toMatch(/\$0\.00|page 1 of 1/)
-  })
-
-  test('whatever the id of a deal is, the list and its records lead to its page', async () => {
-    const links = (text: string) =>
-      [...text.matchAll(/href="(\/deals\/[^"?]+)"/g)].map(([, href = '']) => href.replaceAll('&#39;', "'"))
-    const listed = links(await read(side, '/deals?sort=loan_amount')).slice(1, ODD_IDS.length + 1)
-    const found = await Promise.all(
-      listed.map(async (href) => {
-        const [, id] = /<p class="lead">(?:<bdi>)?(.*?)(?:<\/bdi>)?<\/p>/s.exec(await read(side, href)) ?? []
-        expect(links(await read(side, `${href}/received`)), href).toEqual([href])
-        return id
-      }),
-    )
-    expect(found.sort()).toEqual(ODD_IDS.map((id) => html`${id}`.html).sort())
-  })
-
-  test('a deal without an address is called by its id, in the list, on its own page and in the report', async () => {
-    expect(await lab.query('select deal_id from core.deal where property_address is null')).toEqual([
-      {deal_id: BARE},
-    ])
-    expect(await read(side, `/deals/${BARE}`)).toContain(`<h1>${BARE}</h1>`)
-    expect(await read(side, '/deals')).toContain(BARE)
-    expect((await renderReport(requireRelease(lab.folder), lab.config)).text).toContain('Portfolio report')
-  })
+test('every page opens and shows its texts as texts, cut to a sensible length, and none of their characters moves others', async () => {
+  for (const path of [...PAGES, '/deals?page=2', ...READABLE.map((text) => `/deals/${idOf(text)}`)]) {
+    const text = await read(path)
+    expect(text, path).not.toMatch(/<script>|<img|<b>x/)
+    const shown = text.replaceAll(/<(style|script|textarea)\b.*?<\/\1>/gs, '').replaceAll(/<[^>]*>/g, '')
+    expect(shown, path).not.toMatch(/[[\p{Cc}\p{Bidi_Control}]--[\t\n\r]]/v)
+    if (NAMING.includes(path)) expect(text, path).toContain('(blank)')
+    if (NAMING.includes(path) || /^\/deals\b(?!\/)/.test(path)) expect(text, path).not.toMatch(/>[^<]*x{100}/)
+  }
+  expect(await read(`/deals/${idOf(TURNED)}`)).toContain('⟨U+202E⟩123 tS niaM⟨U+202C⟩⟨U+200B⟩')
 })
 
-describe('a release in which everything nullable is null', () => {
-  let side: LabSide
-  let folder: Lab['folder']
+test.each(['/portfolio', '/portfolio?status=', '/pipeline'])(
+  'every linked number of %s leads to its deals, whatever their status is called',
+  async (path) => {
+    expect(await expectNumbersToLead(side.url, path)).toBeGreaterThan(2)
+  },
+)
 
-  beforeAll(async () => {
-    folder = lab.copyFolder('nulls')
-    const release = requireRelease(folder)
-    chmodSync(release.database, 0o644)
+test('a deal says between which days something began, and with signs how it moved', async () => {
+  const deal = await read('/deals/deal_000003')
+  expect(deal).toContain('<h1>3 Main St, Austin, TX 78701</h1>')
+  expect(deal).toMatch(/funded on<\/dt><dd><bdi>by 2026-03-02</)
+  expect(deal).toMatch(/status since<\/dt><dd><bdi>between 2026-01-05 and 2026-03-02</)
+  expect(deal).not.toMatch(/is exact|at earliest|is missing/)
+  const moved = await read('/behind/moved?against=2026-03-02&page=9')
+  expect(moved).toContain('pipeline –')
+  expect(moved.replaceAll(/<\/?bdi>/g, '')).toContain('$350,000.00 → $0.01')
+  expect(moved).not.toMatch(/\$0\.00|page 1 of 1/)
+})
+
+test('whatever the id of a deal is, the list and its records lead to its page', async () => {
+  const links = (text: string) =>
+    [...text.matchAll(/href="(\/deals\/[^"?]+)"/g)].map(([, href = '']) => href.replaceAll('&#39;', "'"))
+  const listed = links(await read('/deals?sort=loan_amount')).slice(1, ODD_IDS.length + 1)
+  const found = await Promise.all(
+    listed.map(async (href) => {
+      const [, id] = /<p class="lead">(?:<bdi>)?(.*?)(?:<\/bdi>)?<\/p>/s.exec(await read(href)) ?? []
+      expect(links(await read(`${href}/received`)), href).toEqual([href])
+      return id
+    }),
+  )
+  expect(found.sort()).toEqual(ODD_IDS.map((id) => html`${id}`.html).sort())
+})
+
+test('a deal without an address is called by its id, in the list, on its own page and in the report', async () => {
+  expect(await lab.query('select deal_id from core.deal where property_address is null')).toEqual([
+    {deal_id: BARE},
+  ])
+  expect(await read(`/deals/${BARE}`)).toContain(`<h1>${BARE}</h1>`)
+  expect(await read('/deals')).toContain(BARE)
+  expect((await renderReport(requireRelease(lab.folder), lab.config)).text).toContain('Portfolio report')
+})
+
+test('of a release in which everything nullable is null, every page opens, and report, digest, diff and trace say what is known', async () => {
+  const folder = lab.copyFolder('nulls')
+  const release = requireRelease(folder)
+  chmodSync(release.database, 0o644)
+  {
     await using db = await openDatabase({attach: [{path: release.database, alias: 'release'}]})
     for (const {name: table, columns, checks, isPublished} of readModels([SQL_DIR])) {
       const filled = checks.filter(({rule}) => rule === 'not_null').flatMap(({args}) => args)
@@ -218,27 +202,21 @@ describe('a release in which everything nullable is null', () => {
       if (isPublished && nulls.length > 0) await db.run(`update release.${table} set ${nulls.join(', ')}`)
     }
     await db.run('checkpoint release')
-    tellSizes(release)
-    side = await serve(folder)
-  })
+  }
+  tellSizes(release)
+  await using empty = await serveLab(lab, {folder, dataDir: folder.root, sqlDir: own.path})
+  for (const path of PAGES) await read(path, empty)
 
-  test('every page opens', async () => {
-    for (const path of PAGES) await read(side, path)
-  })
-
-  test('report, digest, diff and trace say what is known', async () => {
-    const release = requireRelease(folder)
-    expect((await renderReport(release, lab.config)).text).not.toContain('.md, line')
-    const digest = await renderDigest(release, lab.config, {do: 'digest', page: 'morning'})
-    expect(digest?.words).toContain('Weighted loan-to-value: –')
-    const env = {LOANTAPE_DATA_DIR: folder.root}
-    for (const args of [
-      ['diff', 'current', '2026-03-02'],
-      ['trace', 'deal_000100'],
-      ['trace', 'mart.portfolio_summary.open_amount'],
-    ])
-      expect(await lab.run(args, env), args.join(' ')).toMatchObject({code: 0})
-    const {code, stdout} = await lab.run(['status'], env)
-    expect({code, stdout}).toEqual({code: 1, stdout: expect.stringContaining('13 deals of 108 in no class')})
-  })
+  expect((await renderReport(release, lab.config)).text).not.toContain('.md, line')
+  const digest = await renderDigest(release, lab.config, {do: 'digest', page: 'morning'})
+  expect(digest?.words).toContain('Weighted loan-to-value: –')
+  const env = {LOANTAPE_DATA_DIR: folder.root}
+  for (const args of [
+    'diff current 2026-03-02',
+    'trace deal_000100',
+    'trace mart.portfolio_summary.open_amount',
+  ])
+    expect(await lab.run(args.split(' '), env), args).toMatchObject({code: 0})
+  const {code, stdout} = await lab.run(['status'], env)
+  expect({code, stdout}).toEqual({code: 1, stdout: expect.stringContaining('13 deals of 108 in no class')})
 })

@@ -1,12 +1,11 @@
 import {execFileSync} from 'node:child_process'
-import {mkdtempDisposableSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {mkdtempDisposableSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {Workbook} from '@cj-tech-master/excelts'
 import type {Page} from 'playwright-core'
 import {expect, onTestFinished, test, vi} from 'vitest'
-import {z} from 'zod'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {openForQuestions, requireRelease} from '../../src/store/release.ts'
 import {parseQuestion} from '../../src/web/question.ts'
@@ -14,7 +13,7 @@ import {FEW_TABLES} from '../support/data.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listViolations} from './browser.ts'
-import {basic, OPERATOR, openPage, serveLab, textOf, VIEWER} from './side.ts'
+import {basic, chartIn, OPERATOR, openPage, serveLab, textOf, VIEWER} from './side.ts'
 
 const BY_STATUS =
   'select status, sum(loan_amount)::decimal(18, 2) as amount from core.deal group by all order by all'
@@ -63,16 +62,10 @@ test('rows are shown in the form asked for, or as a table if that is impossible'
 test('rows in long form are drawn with the text as series, or the page says why not', async () => {
   const show = async (rows: string) => {
     const q = `select * from (values ${rows}) as t(month_end, bucket, amount)`
-    const page = (await read('/sql', {as: 'line', q})).replaceAll('&#39;', "'")
-    const [, drawn] = /<figure class="chart"[^>]* data-option="([^"]*)"/.exec(page) ?? []
-    if (drawn === undefined) return /<p class="notice">(.*?)<\/p>/s.exec(page)?.[1]
-    const {xAxis, series} = z
-      .object({
-        xAxis: z.object({data: z.array(z.string())}),
-        series: z.array(z.object({name: z.string(), data: z.array(z.number().nullable())})),
-      })
-      .parse(JSON.parse(drawn.replaceAll('&quot;', '"')))
-    return [xAxis.data, series.map(({name, data}) => [name, data])]
+    const page = await read('/sql', {as: 'line', q})
+    const drawn = chartIn(page)
+    if (!drawn) return /<p class="notice">(.*?)<\/p>/s.exec(page)?.[1]?.replaceAll('&#39;', "'")
+    return [drawn.xAxis.data, drawn.series.map(({name, data}: {name: string; data: unknown}) => [name, data])]
   }
   const long = `('01', 'TX', 1.5), ('01', 'CA', 2), ('02', 'TX', 3), ('02', null, 4)`
   const series = [
@@ -186,8 +179,10 @@ test('a pivot has a cell for each pair, totals of both, exact sums, and numbers 
   const exact = `select 2026 as closing_year, 12345 as deals, 1.5::decimal(18, 2) as amount, 0.123456 as ltv, 'a_b' as status`
   expect(await cellsOf({q: exact})).toBe('closing_year deals amount ltv status 2026 12,345 $1.50 12.3 % a_b')
   expect(await read('/sql', {q: exact})).toContain('<span title="0.123456">12.3 %</span>')
-  const nested = `select [1, 2] as parts, {'a': null} as whole`
-  expect(await cellsOf({q: nested})).toBe('parts whole [1,2] {&quot;a&quot;:null}')
+  const odd = `select [1, 2] as parts, {'a': null} as whole, 'infinity'::date as until, interval '14 months -3 days' as lasted`
+  expect(await cellsOf({q: odd})).toBe(
+    'parts whole until lasted [1,2] {&quot;a&quot;:null} infinity 1 year 2 months -3 days',
+  )
 })
 
 test.each([
@@ -320,20 +315,6 @@ test('without scripts the field still works, as a form of the same address', asy
   expect(await page.getByRole('textbox').inputValue()).toBe(`${BY_STATUS};`)
 })
 
-test('a download as a worksheet has all rows, with amounts as numbers', async () => {
-  const sql = 'select deal_id, loan_amount from core.deal order by deal_id'
-  const answer = await get('/data/query.xlsx', {q: sql})
-  expect(answer.headers.get('content-type')).toContain('spreadsheetml')
-  const book = new Workbook()
-  await book.xlsx.load(Buffer.from(await answer.arrayBuffer()))
-  expect(book.worksheets).toHaveLength(1)
-  const expected = await lab.query(sql)
-  const amounts = expected.map((_, index) => book.worksheets[0]?.getRow(index + 2).getCell(2).value)
-  expect(amounts).toEqual(expected.map(({loan_amount}) => Number(loan_amount)))
-  expect(book.worksheets[0]?.rowCount).toBe(expected.length + 1)
-  expect((await get('/data/core.deal.xlsx')).headers.get('content-type')).toContain('spreadsheetml')
-})
-
 test('a JSON download is JSON: a number that is not finite is null, every decimal has a digit before the point', async () => {
   const q = `select 'nan'::double as "n n", '-infinity'::float as f, 1.5::double as d, [1.5::double] as l, 'x' as t, -0.25::decimal(18,18) as s, [0.5::decimal(38,38)] as w`
   const rows = await read('/data/query.json', {q})
@@ -353,65 +334,41 @@ test('a Parquet download keeps each digit of a whole number, however long it is'
   ])
 })
 
-test('a page shows an infinite date and an interval in words', async () => {
-  const q = `select 'infinity'::date as until, interval '14 months -3 days' as lasted`
-  expect(await read('/sql', {q})).toMatch(/<td>infinity<\/td><td>1 year 2 months -3 days<\/td>/)
-})
-
-test('a worksheet holds what is no number, day or truth as its text, and no invalid cell', async () => {
-  const q = `select 'infinity'::date, '-infinity'::timestamp, '20000-01-01'::date, interval 3 month as "months_pct", [1, 2], '0101'::bit, 'nan'::double, '-infinity'::float, 12::tinyint, '2026-03-02'::date, true`
+test('a worksheet holds numbers, days and truths, anything else as its text, and no invalid cell', async () => {
+  const q = `select 'infinity'::date, '-infinity'::timestamp, '20000-01-01'::date, interval 3 month as "months_pct", [1, 2], '0101'::bit, 'nan'::double, '-infinity'::float, 12::tinyint, 1.5::decimal(18, 2), '2026-03-02'::date, true from range(2)`
+  const answer = await get('/data/query.xlsx', {q})
+  for (const {headers} of [answer, await get('/data/core.deal.xlsx')])
+    expect(headers.get('content-type')).toContain('spreadsheetml')
   const book = new Workbook()
-  await book.xlsx.load(Buffer.from(await (await get('/data/query.xlsx', {q})).arrayBuffer()))
-  const row = book.worksheets[0]?.getRow(2)
-  const values = Array.from({length: 11}, (_, index) => row?.getCell(index + 1).value)
+  await book.xlsx.load(Buffer.from(await answer.arrayBuffer()))
+  const [sheet, ...others] = book.worksheets
+  expect([sheet?.rowCount, others]).toEqual([3, []])
   const texts = ['infinity', '-infinity', '20000-01-01', '3 months', '[1, 2]', '0101', 'NaN', '-Infinity']
-  expect(values).toEqual([...texts, 12, new Date('2026-03-02'), true])
+  const values = [...texts, 12, 1.5, new Date('2026-03-02'), true]
+  expect(values.map((_, index) => sheet?.getRow(3).getCell(index + 1).value)).toEqual(values)
 })
 
 const SUM = 'select sum(loan_amount) as total from core.deal'
 
-const from = (name: string) => `from ${name}`
-
-const OTHER_STATEMENTS = `drop table core.deal
-delete from core.deal
-detach kept
-attach ':memory:' as own
-use kept
-begin
-checkpoint
-reset all
-set search_path = main
-set variable as_of = null
-install json
-copy core.deal to '1.csv'
-export database 'x'
-call enable_logging()
-pragma enable_profiling
-explain select 1
-explain analyze select 1
-execute p
-select 1 into x`
-
 const REFUSED = [
-  // A second statement, however it is hidden.
+  // Other statements, however they are hidden.
+  'drop table core.deal',
+  "attach ':memory:' as own",
+  'set variable as_of = null',
+  "copy core.deal to '1.csv'",
+  'pragma enable_profiling',
+  'explain analyze select 1',
+  'select 1 into x',
   'select 1\0; create temp macro sum(x) as 1.00',
   'select 1; create temp macro sum(x) as 1.00',
-  'create temp macro sum(x) as 1.00',
   'select 1; select 2',
-  'select 1 /* ; */ ; drop table core.deal',
-  'select $$;$$; detach release',
   "select 1) to 'stolen.csv' --",
-  'select 1); set variable as_of = null; select * from (select 1',
-  'prepare p as select 1',
   'with x as (insert into core.deal select * from core.deal returning *) from x',
   'from (pivot core.deal on status)',
-  // Statements other than SELECT.
-  ...OTHER_STATEMENTS.split('\n'),
   // Functions that change the engine, wherever they appear.
   "from enable_logging('QueryLog')",
   'select * from Enable_Profiling()',
   'describe from enable_logging()',
-  "with x as (from enable_logging('a')) select 1",
   'select exists (from disable_logging())',
   'select * from range(3) as t(x), lateral (from truncate_duckdb_logs())',
   'select list(x order by (select count(*) from checkpoint())) from range(3) as t(x)',
@@ -425,14 +382,9 @@ const REFUSED = [
   // Files.
   "from '/etc/passwd'",
   "from 'own.csv'",
-  'from "1.csv"',
   "describe 'own.parquet'",
-  "summarize 'https://example.com/own.csv'",
   "from read_csv('/etc/passwd')",
   "select (select content from read_text('/etc/passwd'))",
-  "select path from glob('*')",
-  "from parquet_metadata('own.parquet')",
-  "from sniff_csv('own.csv')",
   'from arrow_scan(1::pointer, 1::pointer, 1::pointer)',
   // What belongs to the machine.
   "select getenv('HOME')",
@@ -440,8 +392,11 @@ const REFUSED = [
   "select system.main.current_setting('temp_directory')",
   "select ('home_directory').current_setting()",
   "select list_transform(['temp_directory'], lambda x : current_setting(x))",
-  ...['duckdb_settings()', 'duckdb_databases()', 'duckdb_databases', 'pragma_database_list'].map(from),
-  ...['duckdb_temporary_files()', 'duckdb_secrets()', 'pg_catalog.pg_settings', 'duckdb_logs'].map(from),
+  'from duckdb_settings()',
+  'from duckdb_databases',
+  'from pragma_database_list',
+  'from pg_catalog.pg_settings',
+  'from duckdb_logs',
   // Too large, or empty.
   "select repeat('x', 30000000)",
   'select 1e999',
@@ -504,23 +459,10 @@ test('the catalogue names no file', async () => {
   }
 })
 
-/**
- * Makes the servers of this test write their files into a separate folder.
- *
- * @returns it
- */
-function keepFilesAside(): string {
-  const aside = mkdtempSync(join(tmpdir(), 'loantape-downloads-'))
-  vi.stubEnv('TMPDIR', aside)
-  onTestFinished(() => {
-    vi.unstubAllEnvs()
-    rmSync(aside, {recursive: true})
-  })
-  return aside
-}
-
 test('a download begins before it is complete, may take its time, and frees its place if the caller hangs up', async () => {
-  const aside = keepFilesAside()
+  using aside = mkdtempDisposableSync(join(tmpdir(), 'loantape-downloads-'))
+  vi.stubEnv('TMPDIR', aside.path)
+  onTestFinished(() => void vi.unstubAllEnvs())
   await using hasty = await serveLab(lab, {questionTimeoutSeconds: 1})
   const ask = (path: string, q: string) => hasty.get(`${path}?${new URLSearchParams({q})}`)
   const slow = `select sleep_ms(1500) is null as slept`
@@ -534,7 +476,7 @@ test('a download begins before it is complete, may take its time, and frees its 
   expect((await large.text()).split('\n')).toHaveLength(200_002)
 
   const leftFiles = () =>
-    readdirSync(aside, {recursive: true, encoding: 'utf8'}).filter((name) => /\.(csv|xlsx)$/.test(name))
+    readdirSync(aside.path, {recursive: true, encoding: 'utf8'}).filter((name) => /\.(csv|xlsx)$/.test(name))
   const endless = new URLSearchParams({q: 'select range from range(1e12::bigint)'})
   for (let index = 0; index < 3; index += 1) {
     const caller = new AbortController()
