@@ -2,63 +2,69 @@ import {type ChildProcess, spawn} from 'node:child_process'
 import {once} from 'node:events'
 import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {getPriority} from 'node:os'
-import {join} from 'node:path'
+import {dirname, join} from 'node:path'
 import {expect, onTestFinished, test, vi} from 'vitest'
-import {requireRelease} from '../../src/store/release.ts'
+import {parseConfig} from '../../src/core/config.ts'
 import {parseFilter} from '../../src/web/filter.ts'
 import {createReaderPool, createReaders} from '../../src/web/reader.ts'
-import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, failureOf, someDeals, startProcess} from '../support/lab.ts'
-import {useLab} from '../support/set-up.ts'
+import {createFolder} from '../support/data.ts'
+import {startProcess} from '../support/lab.ts'
+import {publishNth} from '../support/releases.ts'
+import {expectFailure, useShared} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listProcesses} from './side.ts'
 
 const NO_LIMIT_MS = 1_800_000
 const ENDLESS = 'select sleep_ms(1000000000)'
+const COUNT = 'select count(*)::int as deals from core.deal'
 const limits = {memoryMb: 200, timeoutMs: NO_LIMIT_MS, idleMs: NO_LIMIT_MS}
+const config = {
+  ...parseConfig({}, {readFile: () => ''}),
+  pageTimeoutSeconds: 1800,
+  questionTimeoutSeconds: 1800,
+}
 
-const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-06-01T16:00:00Z'})
-const {dir} = requireRelease(lab.folder)
-const reader = lab.beside.use(createReaderPool(limits)).of(dir)
+const {folder} = await useShared(createFolder())
+const beside = dirname(folder.root)
+const work = {sql: 'create schema kept.work'}
+const {dir} = await publishNth(folder, 20, {deals: 20, ...work})
+const pool = await useShared(createReaderPool(limits))
+const reader = pool.of(dir)
 
 const ask = (sql: string, signal = new AbortController().signal) => reader.ask({sql, most: 10}, {signal})
-const countDeals = async () => (await ask('select count(*) as deals from core.deal')).rows
+const expectAnswer = async () => expect((await ask(COUNT)).rows).toEqual([[20]])
 
 test('a query whose caller hangs up is stopped, running or waiting, and the next one is answered', async () => {
   const first = new AbortController()
   const second = new AbortController()
   const endless = ask(ENDLESS, first.signal)
   const behind = ask('select 2', second.signal)
-  const last = countDeals()
+  const last = expectAnswer()
   second.abort()
   first.abort()
-  for (const gone of [endless, behind])
-    expect(await failureOf(gone)).toMatchObject({
-      code: 'QUERY_STOPPED',
-      message: expect.stringContaining('nobody waits for it'),
-    })
-  expect(await last).toEqual([['20']])
+  for (const gone of [endless, behind]) await expectFailure(gone, 'QUERY_STOPPED', 'nobody waits for it')
+  await last
 })
 
 test('what a terminal sends to every process, at Ctrl-C or when it closes, ends no question', async () => {
-  await countDeals()
+  await expectAnswer()
   const pids = listProcesses(reader.filesDir)
   for (const signal of ['SIGINT', 'SIGHUP'] as const) {
     for (const pid of pids) process.kill(Number(pid), signal)
-    expect(await countDeals()).toEqual([['20']])
+    await expectAnswer()
   }
   expect(listProcesses(reader.filesDir)).toEqual(pids)
 })
 
 test('a query that needs more memory than allowed is refused, and the next one is answered', async () => {
-  const failure = await failureOf(ask('select list(md5(range::varchar)) from range(5000000)'))
-  expect(failure.message).toMatch(/Out of Memory/)
+  const greedy = ask('select list(md5(range::varchar)) from range(5000000)')
+  await expect(greedy).rejects.toThrow(/Out of Memory/)
   expect(existsSync('.tmp')).toBe(false)
-  expect(await countDeals()).toEqual([['20']])
+  await expectAnswer()
 })
 
 test('processors work for pages and runs before they work for what people ask', async () => {
-  using readers = createReaders(lab.folder, lab.config)
+  using readers = createReaders(folder, config)
   const {pages, people, downloads} = readers.find({values: new URLSearchParams()})!
   await Promise.all([
     pages.page({sql: 'select 1'}),
@@ -87,9 +93,9 @@ test('however many questions are asked, the process keeps no more files and thre
 })
 
 test('texts the engine does not count as memory do not pile up, and the next question is answered', async () => {
-  const failure = await failureOf(ask(`select repeat('x', 100000000) from range(1000)`))
-  expect(failure.message).toContain('Out of Memory: its texts take more')
-  expect(await countDeals()).toEqual([['20']])
+  const texts = ask(`select repeat('x', 100000000) from range(1000)`)
+  await expect(texts).rejects.toThrow('Out of Memory: its texts take more')
+  await expectAnswer()
 })
 
 test('rows beyond the limit asked for are left out', async () => {
@@ -97,21 +103,17 @@ test('rows beyond the limit asked for are left out', async () => {
 })
 
 test('one file, and all files together, are bounded while being written', async () => {
-  const endless = {sql: 'select range as number from range(1e12::bigint)'}
-  const stopped = async (bounds: {fileBytes?: number; folderBytes?: number}, files: number) => {
+  const write = async (bounds: {fileBytes?: number; folderBytes?: number}, names: string[]) => {
     using pool = createReaderPool({...limits, processes: 2, ...bounds})
-    const all = Array.from({length: files}, (_, index) =>
-      failureOf(
-        pool.of(dir).ask({...endless, file: {name: `${index}.csv`, format: 'csv', title: '', isSafe: false}}),
-      ),
+    const sql = 'select range as number from range(1e12::bigint)'
+    await Promise.race(
+      names.map((name) => pool.of(dir).ask({sql, file: {name, format: 'csv', title: '', isSafe: false}})),
     )
-    const {message} = await Promise.race(all)
-    return message
   }
-  expect(await stopped({fileBytes: 1e6}, 1)).toContain('Query stopped: its file is larger than 1 MB.')
-  expect(await stopped({folderBytes: 1e6}, 2)).toContain(
-    'what people download at this moment takes more than 1 MB.',
-  )
+  const one = write({fileBytes: 1e6}, ['1.csv'])
+  await expectFailure(one, 'QUERY_STOPPED', 'Query stopped: its file is larger than 1 MB.')
+  const two = write({folderBytes: 1e6}, ['1.csv', '2.csv'])
+  await expectFailure(two, 'QUERY_STOPPED', 'what people download at this moment takes more than 1 MB.')
 })
 
 test('a folder of files that the machine has cleaned away, or whose parent is missing, is made again', async () => {
@@ -119,7 +121,7 @@ test('a folder of files that the machine has cleaned away, or whose parent is mi
   rmSync(reader.filesDir, {recursive: true})
   await reader.ask({sql: 'select 42 as answer', file})
   expect(readFileSync(join(reader.filesDir, file.name), 'utf8')).toBe('answer\n42\n')
-  vi.stubEnv('TMPDIR', join(lab.folder.root, '../missing/tmp'))
+  vi.stubEnv('TMPDIR', join(beside, 'missing/tmp'))
   onTestFinished(() => void vi.unstubAllEnvs())
   createReaderPool(limits)[Symbol.dispose]()
 })
@@ -127,14 +129,14 @@ test('a folder of files that the machine has cleaned away, or whose parent is mi
 test('an idle process ends, the next question starts another, and a closed reader answers nothing and leaves nothing', async () => {
   using pool = createReaderPool({...limits, idleMs: 300})
   const hasty = pool.of(dir)
-  const countOnce = async () => (await hasty.ask({sql: `select count(*) as deals from core.deal`})).rows
-  expect(await countOnce()).toEqual([['20']])
+  const expectOnce = async () => expect((await hasty.ask({sql: COUNT})).rows).toEqual([[20]])
+  await expectOnce()
   const [pid] = listProcesses(hasty.filesDir)
   await until(() => listProcesses(hasty.filesDir).length === 0)
-  expect(await countOnce()).toEqual([['20']])
+  await expectOnce()
   expect(listProcesses(hasty.filesDir)).not.toContain(pid)
   pool[Symbol.dispose]()
-  expect(await failureOf(countOnce())).toMatchObject({code: 'INTERRUPTED'})
+  await expectFailure(expectOnce(), 'INTERRUPTED')
   expect(() => readdirSync(hasty.filesDir)).toThrow('ENOENT')
 })
 
@@ -142,10 +144,9 @@ test('a question that a stopping server cuts off says so, and advises no other q
   using pool = createReaderPool(limits)
   const cut = pool.of(dir).page({sql: ENDLESS})
   pool[Symbol.dispose]()
-  expect(await failureOf(cut)).toMatchObject({
-    code: 'INTERRUPTED',
-    message: 'Query stopped: the server is being stopped. Nothing was changed. Ask again once it runs again.',
-  })
+  const words =
+    'Query stopped: the server is being stopped. Nothing was changed. Ask again once it runs again.'
+  await expectFailure(cut, 'INTERRUPTED', words)
 })
 
 /**
@@ -160,7 +161,7 @@ async function startServer(): Promise<{server: ChildProcess; filesDir: string; r
     await reader.ask({sql: 'select 1'})
     void reader.ask({sql: '${ENDLESS}'})
     console.log(reader.filesDir)`
-  const file = join(lab.folder.root, '../server.mjs')
+  const file = join(beside, 'server.mjs')
   writeFileSync(file, script)
   const server = spawn(process.execPath, [file], {stdio: ['ignore', 'pipe', 'inherit']})
   const [line] = await once(server.stdout, 'data')
@@ -178,7 +179,7 @@ test('a killed server leaves neither an endless query nor files', async () => {
 })
 
 test('a process that cannot start fails its question alone: the server goes on, and answers the next', async () => {
-  const file = join(lab.folder.root, '../few-files.mjs')
+  const file = join(beside, 'few-files.mjs')
   const script = `
     import {closeSync, openSync} from 'node:fs'
     import {createReaderPool} from '${new URL('../../src/web/reader.ts', import.meta.url)}'
@@ -199,7 +200,7 @@ test('a process that cannot start fails its question alone: the server goes on, 
   writeFileSync(file, script)
   const {code, stdout, stderr} = await startProcess(
     ['setsid', 'sh', '-c', 'ulimit -n 100; exec "$0" "$@"', process.execPath, file],
-    lab.env,
+    {},
   ).ended
   expect({code, stderr}).toEqual({code: 0, stderr: ''})
   expect(JSON.parse(stdout)).toEqual({
@@ -228,31 +229,25 @@ test('the next server removes what a server and its readers left when killed tog
 })
 
 test('a release is read as it was found: not as the one that has taken its place, and not cut off by looks at past days', async () => {
-  await using nights = await createLab({tables: FEW_TABLES})
-  using readers = createReaders(nights.folder, nights.config)
+  using own = createFolder()
+  using readers = createReaders(own.folder, config)
   const find = (address: string) => readers.find(parseFilter(new URLSearchParams(address)))
-  const count = 'select count(*)::int as deals from core.deal'
   const days = [2, 3, 4, 5, 6].map((day) => `2026-02-0${day}`)
-  const counted: unknown[] = []
-  for (const [index, day] of days.entries()) {
-    nights.service.store.insert([aDeal(index + 1)])
-    await nights.sync(`${day}T23:30:00-05:00`)
-    counted.push((await find('')?.people.ask({sql: count, most: 1}))?.rows)
+  for (const [index, as_of] of days.entries()) {
+    await publishNth(own.folder, index + 1, {deals: index + 1, as_of, ...work})
+    expect((await find('')?.people.ask({sql: COUNT, most: 1}))?.rows).toEqual([[index + 1]])
   }
-  expect(counted).toEqual([[[1]], [[2]], [[3]], [[4]], [[5]]])
   const slow = find('')?.people.ask({sql: 'select count(*)::int from range(200000000)', most: 1})
   const past = days.slice(0, -1).map((day) => find(`as_of=${day}`))
-  const told = await Promise.all(past.map((reader) => reader?.people.ask({sql: count, most: 1})))
+  const told = await Promise.all(past.map((reader) => reader?.people.ask({sql: COUNT, most: 1})))
   expect(told.map((answer) => answer?.rows)).toEqual([[[1]], [[2]], [[3]], [[4]]])
   expect((await slow)?.rows).toEqual([[200_000_000]])
   // Pages of more releases at once than there are processes.
-  const shown = [...past, ...past].map((reader) => reader?.pages.page({sql: count}))
+  const shown = [...past, ...past].map((reader) => reader?.pages.page({sql: COUNT}))
   const shownRows = (await Promise.all(shown)).map((answer) => answer?.rows)
   expect(shownRows).toEqual([1, 2, 3, 4, 1, 2, 3, 4].map((deals) => [[deals]]))
-  mkdirSync(join(nights.folder.releases, '2026-01-01-000000000000'))
-  writeFileSync(
-    join(nights.folder.releases, '2026-01-01-000000000000/manifest.json'),
-    '{"schema_version": 9}',
-  )
+  const newer = join(own.folder.releases, '2026-01-01-000000000000')
+  mkdirSync(newer)
+  writeFileSync(join(newer, 'manifest.json'), '{"schema_version": 9}')
   expect(find('as_of=2026-02-03')?.release.manifest.as_of).toBe('2026-02-03')
 })
