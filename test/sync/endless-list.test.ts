@@ -6,10 +6,9 @@ import {DAY_1, DAY_2, failureOf, someDeals} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
 
-const SMALL = {pageSize: 2, retries: 0}
+const SMALL = {pageSize: 2, retries: 0, detail: 'off' as const}
 
-const lab = await useLab()
-lab.service.store.insert(someDeals(20))
+const lab = await useLab({deals: someDeals(20)})
 beforeEach(lab.remember())
 
 /** Makes every page show the first page's records, one of them unreadable, with the true page's cursor. */

@@ -94,14 +94,8 @@ test('the next night reads the lists of deals that changed or that a webhook nam
     {outcome: 'unchanged', listed: 0},
     {outcome: 'unchanged', listed: 0},
   ])
-  expect((await lab.walk(DAY_3, ALL)).streams).toMatchObject([{listed: 1}, {listed: 1}])
-})
-
-test('a night reads a thirtieth, although it begins some minutes sooner than the night before', async () => {
-  lab.service.store.insert(someDeals(60))
-  await lab.walk(DAY_1, BORROWERS)
-  for (const night of [day(3, '23:40'), day(4, '23:35')])
-    expect((await lab.walk(night, BORROWERS)).streams).toMatchObject([{listed: 2}])
+  // This night begins some minutes sooner than the one before.
+  expect((await lab.walk(day(4, '23:20'), ALL)).streams).toMatchObject([{listed: 1}, {listed: 1}])
 })
 
 test('a borrower absent from a whole list is missing, still counts, and vanishes if absent the next day', async () => {

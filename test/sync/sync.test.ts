@@ -85,22 +85,18 @@ test.each([100, 7])(
   },
 )
 
-test.each([2, 4])(
-  'a dry run continues a walk that ended at request %d, and leaves it to the next sync',
-  async (page) => {
-    beginAnew(someDeals(30))
-    const config = {pageSize: 10, detail: 'off' as const}
-    lab.service.faults.add({match: {path: '/deals', nth: page}, fault: {kind: 'status', status: 403}})
-    await failureOf(lab.walk(DAY_1, {config, world: dyingAt('walk read')}))
-    lab.service.faults.clear()
-    const dry = await lab.sync(DAY_1, {isDryRun: true, config})
-    expect(dry).toMatchObject({changes: {created: 30}, walk: {resumed: 1}})
-    const asked = lab.service.requests.count
-    const {certificate} = await lab.walk(DAY_1, {config})
-    expect(certificate).toMatchObject({walk_id: dry.walk.walk_id, resumed: 2, records: 30})
-    expect(lab.service.requests.count).toBe(asked)
-  },
-)
+test('a dry run continues a walk that ended at its second page, and leaves it to the next sync', async () => {
+  beginAnew(someDeals(30))
+  const config = {pageSize: 10, detail: 'off' as const}
+  lab.service.faults.add({match: {path: '/deals', nth: 2}, fault: {kind: 'status', status: 403}})
+  await failureOf(lab.walk(DAY_1, {config}))
+  const dry = await lab.sync(DAY_1, {isDryRun: true, config})
+  expect(dry).toMatchObject({changes: {created: 30}, walk: {resumed: 1}})
+  const asked = lab.service.requests.count
+  const {certificate} = await lab.walk(DAY_1, {config})
+  expect(certificate).toMatchObject({walk_id: dry.walk.walk_id, resumed: 2, records: 30})
+  expect(lab.service.requests.count).toBe(asked)
+})
 
 test('a dry run neither applies nor loses the walk of a run that died before applying it, even if it refuses it', async () => {
   beginAnew(someDeals(10))
