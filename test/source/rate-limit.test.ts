@@ -10,7 +10,7 @@ import {
 } from '../../src/source/rate-limit.ts'
 import {failureOf} from '../support/lab.ts'
 import {createGate} from './test-server.ts'
-import {createTestWorld, START, type TestWorld} from './test-world.ts'
+import {createTestWorld, START} from './test-world.ts'
 
 const SETTINGS = {ratePerSecond: 10, burst: 5, maxWaitMs: 3_600_000, host: 'deals.example.com'}
 
@@ -19,31 +19,33 @@ function setUp(changes: Partial<RateLimitSettings> = {}) {
   return {limiter: createRateLimiter({...SETTINGS, ...changes}, world), world}
 }
 
-/** Creates a request that gets these answers in turn, then the last one forever. */
+/** A limiter whose requests get these answers in turn, then the last one forever; `sentAt` is in ms since the start. */
 function answering(
-  world: TestWorld,
   answers: {status: number; headers?: LimitedAnswer['headers']}[],
-): {send: () => Promise<LimitedAnswer>; sentAt: number[]} {
+  changes: Partial<RateLimitSettings> = {},
+) {
+  const {limiter, world} = setUp(changes)
   const sentAt: number[] = []
-  const send = async (): Promise<LimitedAnswer> => {
-    const {status, headers = {}} = answers[Math.min(sentAt.length, answers.length - 1)]!
-    sentAt.push(world.realClock.now() - START)
-    return {status, headers, startedAt: world.realClock.now()}
-  }
-  return {send, sentAt}
+  const ask = () =>
+    limiter.send(async () => {
+      const {status, headers = {}} = answers[Math.min(sentAt.length, answers.length - 1)]!
+      sentAt.push(world.realClock.now() - START)
+      return {status, headers, startedAt: world.realClock.now()}
+    }, world.signal)
+  return {limiter, world, sentAt, ask}
 }
 
+const refusing = (wait: string, status = 429) => ({status, headers: {'retry-after': wait}})
+
 test('keeps to the rate without counting that as waiting for the source', async () => {
-  const {limiter, world} = setUp()
-  const {send, sentAt} = answering(world, [{status: 200}])
-  for (let count = 0; count < 8; count += 1) await limiter.send(send, world.signal)
+  const {limiter, sentAt, ask} = answering([{status: 200}])
+  for (let count = 0; count < 8; count += 1) await ask()
   expect(sentAt).toEqual([0, 0, 0, 0, 0, 100, 200, 300])
   expect(limiter.waitedMs).toBe(0)
 })
 
 test('waits slightly longer than a 429 asks, reports since when, and sends again, at half the rate, which then rises', async () => {
-  const {limiter, world} = setUp()
-  const {send, sentAt} = answering(world, [{status: 429, headers: {'retry-after': '7'}}, {status: 200}])
+  const {limiter, world, sentAt, ask} = answering([refusing('7'), {status: 200}])
   const {sleep} = world.realClock
   const since: (number | null)[] = []
   world.realClock.sleep = async (ms, signal) => {
@@ -51,9 +53,8 @@ test('waits slightly longer than a 429 asks, reports since when, and sends again
     // Woken early, it goes on waiting.
     await sleep(since.length === 1 ? 1000 : ms, signal)
   }
-  const answer = await limiter.send(send, world.signal)
+  expect((await ask()).status).toBe(200)
   expect(since).toEqual([START, START])
-  expect(answer.status).toBe(200)
   expect(sentAt).toHaveLength(2)
   expect(sentAt[1]).toBeGreaterThan(7000)
   expect(sentAt[1]).toBeLessThan(7500)
@@ -63,14 +64,14 @@ test('waits slightly longer than a 429 asks, reports since when, and sends again
 })
 
 test('waits longer and longer for a source that refuses without saying sensibly how long', async () => {
-  const {limiter, world} = setUp()
-  const said = ['0', '-1', 'Sat, 01 Jan 2000 00:00:00 GMT', 'nonsense', undefined, undefined]
-  const refusals = said.map((wait) => ({
-    status: 429,
-    headers: wait === undefined ? {} : {'retry-after': wait},
-  }))
-  const {send, sentAt} = answering(world, [...refusals, {status: 200}])
-  await limiter.send(send, world.signal)
+  const said = ['0', '-1', 'Sat, 01 Jan 2000 00:00:00 GMT', 'nonsense']
+  const {sentAt, ask} = answering([
+    ...said.map((wait) => refusing(wait)),
+    {status: 429},
+    {status: 429},
+    {status: 200},
+  ])
+  await ask()
   expect(sentAt[1]).toBeGreaterThanOrEqual(200)
   const waits = sentAt.slice(1).map((instant, index) => instant - sentAt[index]!)
   expect(waits).toEqual(waits.toSorted((left, right) => left - right))
@@ -78,14 +79,12 @@ test('waits longer and longer for a source that refuses without saying sensibly 
 })
 
 test('waits for a 503 that names a wait, and returns one without as a failure', async () => {
-  const named = setUp()
-  const waiting = answering(named.world, [{status: 503, headers: {'retry-after': '2'}}, {status: 200}])
-  expect((await named.limiter.send(waiting.send, named.world.signal)).status).toBe(200)
-  expect(waiting.sentAt[1]).toBeGreaterThan(2000)
-  const {limiter, world} = setUp()
-  const {send, sentAt} = answering(world, [{status: 503}, {status: 500}])
+  const named = answering([refusing('2', 503), {status: 200}])
+  expect((await named.ask()).status).toBe(200)
+  expect(named.sentAt[1]).toBeGreaterThan(2000)
+  const {limiter, world, sentAt, ask} = answering([{status: 503}, {status: 500}])
   for (const status of [503, 500]) {
-    expect((await limiter.send(send, world.signal)).status).toBe(status)
+    expect((await ask()).status).toBe(status)
     await world.realClock.sleep(1000)
   }
   expect(sentAt).toHaveLength(2)
@@ -93,34 +92,30 @@ test('waits for a 503 that names a wait, and returns one without as a failure', 
 })
 
 test('holds every request back while the quota of a good answer is exhausted', async () => {
-  const {limiter, world} = setUp()
-  const {send, sentAt} = answering(world, [
+  const {limiter, sentAt, ask} = answering([
     {status: 200, headers: {ratelimit: '"default";r=0;t=3'}},
     {status: 200, headers: {ratelimit: '"default";r=0;t=1'}},
     {status: 200},
   ])
-  const sendTwo = () => Promise.all([limiter.send(send, world.signal), limiter.send(send, world.signal)])
-  await sendTwo()
+  await Promise.all([ask(), ask()])
   expect(limiter.pausedUntil).toBe(START + 3000)
-  await sendTwo()
+  await Promise.all([ask(), ask()])
   expect(sentAt).toEqual([0, 0, 3000, 3000])
   expect(limiter.waitedMs).toBe(3000)
 })
 
 test('waits out what the source asked of an earlier run', async () => {
-  const {limiter, world} = setUp({pausedUntil: START + 3000})
-  const {send, sentAt} = answering(world, [{status: 200}])
-  await limiter.send(send, world.signal)
+  const {limiter, sentAt, ask} = answering([{status: 200}], {pausedUntil: START + 3000})
+  await ask()
   expect([sentAt, limiter.waitedMs]).toEqual([[3000], 3000])
 })
 
 test('waits no longer than asked if the clock is set back by a day meanwhile', async () => {
-  const {limiter, world} = setUp()
-  const {send} = answering(world, [{status: 200, headers: {'retry-after': '10'}}, {status: 200}])
-  await limiter.send(send, world.signal)
+  const {limiter, world, ask} = answering([refusing('10', 200), {status: 200}])
+  await ask()
   const {now} = world.realClock
   world.realClock.now = () => now() - 86_400_000
-  await limiter.send(send, world.signal)
+  await ask()
   expect(limiter.waitedMs).toBe(10_000)
 })
 
@@ -142,26 +137,19 @@ test('counts the simultaneous waiting of several requests once', async () => {
 })
 
 test("gives up before a wait that would exceed the run's limit, also one of many waits of zero", async () => {
-  const {limiter, world} = setUp({maxWaitMs: 60_000})
-  const {send, sentAt} = answering(world, [{status: 429, headers: {'retry-after': '25'}}])
-  const error = await failureOf(limiter.send(send, world.signal))
+  const {limiter, sentAt, ask} = answering([refusing('25')], {maxWaitMs: 60_000})
+  const error = await failureOf(ask())
   expect(error).toMatchObject({code: 'SOURCE_RATE_LIMITED', exitCode: 6})
-  expect(error.message).toContain("'deals.example.com'")
-  expect(error.message).toContain('past the 1 min a run may wait')
+  expect(error.message).toMatch(/'deals\.example\.com'.*past the 1 min a run may wait/)
   expect(sentAt).toHaveLength(3)
   expect(limiter.waitedMs).toBeLessThan(60_000)
-  const zero = setUp({maxWaitMs: 60_000})
-  const refused = answering(zero.world, [{status: 429, headers: {'retry-after': '0'}}])
-  expect(await failureOf(zero.limiter.send(refused.send, zero.world.signal))).toMatchObject({
-    code: 'SOURCE_RATE_LIMITED',
-  })
-  expect(refused.sentAt.length).toBeLessThan(20)
+  const zero = answering([refusing('0')], {maxWaitMs: 60_000})
+  expect(await failureOf(zero.ask())).toMatchObject({code: 'SOURCE_RATE_LIMITED'})
+  expect(zero.sentAt.length).toBeLessThan(20)
 })
 
 test('a source that is overloaded for long is not told as a rate limit', async () => {
-  const {limiter, world} = setUp({maxWaitMs: 60_000})
-  const {send} = answering(world, [{status: 503, headers: {'retry-after': '7200'}}])
-  const {message} = await failureOf(limiter.send(send, world.signal))
+  const {message} = await failureOf(answering([refusing('7200', 503)], {maxWaitMs: 60_000}).ask())
   expect(message).toMatch(
     /^Source 'deals.example.com' asks to wait \(status 503\): another 720\d s would take/,
   )
@@ -169,24 +157,12 @@ test('a source that is overloaded for long is not told as a rate limit', async (
 })
 
 test('stops waiting when the signal aborts', async () => {
-  const {limiter, world} = setUp()
-  const {send, sentAt} = answering(world, [{status: 429, headers: {'retry-after': '5'}}])
-  const waiting = failureOf(limiter.send(send, world.signal))
+  const {world, sentAt, ask} = answering([refusing('5')])
+  const waiting = failureOf(ask())
   world.abort()
   expect(await waiting).toBe(world.signal.reason)
   expect(sentAt.length).toBeLessThan(2)
 })
-
-/**
- * Spends a token as soon as allowed.
- *
- * @returns the instant
- */
-function spendNext(bucket: ReturnType<typeof createTokenBucket>, now: number): number {
-  const instant = now + bucket.msUntilToken(now)
-  bucket.spend(instant)
-  return instant
-}
 
 test('a clock set back takes no token away and adds none, and a refusal still halves the rate', () => {
   const bucket = createTokenBucket({ratePerSecond: 1, burst: 2}, 10_000)
@@ -245,7 +221,8 @@ test('never lets more through than burst plus rate times time, whatever happens 
           if (act === 'cut') bucket.cut(now, now)
           if (act === 'raise') bucket.raise(now)
           if (act === 'spend') {
-            now = spendNext(bucket, now)
+            now += bucket.msUntilToken(now)
+            bucket.spend(now)
             spent += 1
           }
           expect(spent).toBeLessThanOrEqual(burst + (now / 1000) * ratePerSecond + 1e-6)

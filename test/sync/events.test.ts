@@ -6,16 +6,19 @@ import {applyEvents} from '../../src/pipeline.ts'
 import {requireWritable} from '../../src/store/data-folder.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {findLearnt} from '../../src/sync/at-source.ts'
+import {findLastCoverage, settleEvents, storeEvent} from '../../src/sync/webhook-events.ts'
+import {readJson} from '../cli/outcome.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, failureOf, someDeals} from '../support/lab.ts'
-import {changeRecords, dyingAt, useLab} from '../support/set-up.ts'
+import {aDeal, createLab, failureOf, someDeals} from '../support/lab.ts'
+import {changeRecords, dyingAt, linkBorrower, useLab} from '../support/set-up.ts'
 import {countWaitingEvents, receiveEvents} from '../support/webhooks.ts'
 
 const NOON = '2026-06-02T16:00:00Z'
 const LATER = '2026-06-02T17:00:00Z'
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(5)})
-await lab.walk('2026-06-01T16:00:00Z')
+const webhookSecret = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
+await lab.walk('2026-06-01T16:00:00Z', {config: {webhookSecret}})
 beforeEach(lab.remember())
 
 const receive = (...dealIds: string[]) => receiveEvents(lab.folder, ...dealIds)
@@ -191,4 +194,110 @@ test('without events nothing happens; events wait for an unavailable source; a b
   using stateDb = openStateDb(lab.folder.stateDb)
   const learnt = findLearnt(stateDb, lab.config.baseUrl ?? '', lab.createWorld())
   expect(learnt?.learntRate).toBeLessThan(lab.config.ratePerSecond)
+})
+
+const WATCHED = {webhookSecret, detail: 'off' as const}
+
+/** Walks on a day of June under webhooks. */
+const watch = (day: number, changes: object = WATCHED) =>
+  lab.walk(`2026-06-0${day}T17:00:00Z`, {config: changes})
+
+function lastCoverage() {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  return findLastCoverage(stateDb)
+}
+
+const fund = (id: string) => change(id, {status: 'funded'})
+
+test('a walk counts the changes no event announced; an event counts for the next walk alone', async () => {
+  fund('deal_000001')
+  receive('deal_000001')
+  await applyEvents(lab.config, lab.createWorld(NOON))
+  fund('deal_000002')
+  receive('deal_000002')
+  const {certificate} = await watch(2)
+  expect(lastCoverage()).toMatchObject({walk_id: certificate.walk_id, changes: 1, missed: 0})
+
+  // One deal is new, one changed, one is missing; a fourth change was announced.
+  lab.service.store.insert([aDeal(7)])
+  fund('deal_000003')
+  lab.service.store.remove('deal_000004')
+  fund('deal_000005')
+  receive('deal_000005')
+  expect((await watch(3)).changes).toMatchObject({missing: 1})
+  expect(lastCoverage()).toMatchObject({changes: 4, missed: 3})
+
+  receive('deal_000007', 'deal_999999')
+  // Another spelling is no change, nor is an absence that is confirmed, nor what changes in the lists of deals.
+  changeRecords(lab, '/deals?', (deals) => {
+    for (const deal of deals) deal.status = String(deal.status).toUpperCase()
+  })
+  linkBorrower(lab, 'deal_000001')
+  const third = await watch(4, {...WATCHED, streams: 'deals,borrowers'})
+  expect(third).toMatchObject({changes: {vanished: 1}, streams: [{changes: {created: 1}}]})
+  lab.service.faults.clear()
+  expect(lastCoverage()).toMatchObject({walk_id: third.certificate.walk_id, changes: 0, missed: 0})
+  fund('deal_000007')
+  const last = await watch(5)
+  const counted = {walk_id: last.certificate.walk_id, changes: 1, missed: 1}
+  expect(lastCoverage()).toMatchObject(counted)
+
+  const env = {LOANTAPE_WEBHOOK_SECRET: webhookSecret}
+  expect(readJson(await lab.run(['status', '--json'], env)).webhooks).toMatchObject(counted)
+  const words = `Webhooks: missed 1 of 1 change of walk ${counted.walk_id}.`
+  expect((await lab.run(['status'], env)).stdout).toContain(words)
+  expect(readJson(await lab.run(['status', '--json'])).webhooks).toBeNull()
+
+  // A refused walk is not compared.
+  for (const id of lab.service.store.ids()) lab.service.store.remove(id)
+  await expect(watch(6, {...WATCHED, shrinkLimitPct: 5})).rejects.toThrow()
+  expect(lastCoverage()).toMatchObject(counted)
+})
+
+test('an event that arrives after a walk has read its deal already counts for the next one', async () => {
+  changeRecords(lab, '/deals?limit', () => {
+    fund('deal_000001')
+    receive('deal_000001')
+  })
+  expect((await watch(2)).changes).toMatchObject({updated: 0})
+  lab.service.faults.clear()
+  await watch(3)
+  expect(lastCoverage()).toMatchObject({changes: 1, missed: 0})
+})
+
+test("an event older than senders' retries is kept until a walk was compared with it", async () => {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  stateDb.db.exec(`update webhook_coverage set began_at = '2020-01-01T00:00:00.000Z'`)
+  const eventId = 'evt_old'
+  storeEvent(stateDb, {eventId, type: 'deal.updated', dealId: 'deal_000001'}, Date.now() - 10 * 86_400_000)
+  settleEvents(stateDb, {eventIds: [eventId], outcome: 'applied'}, Date.now())
+  fund('deal_000001')
+  await watch(2)
+  expect(lastCoverage()).toMatchObject({changes: 1, missed: 0})
+  settleEvents(stateDb, {eventIds: [], outcome: 'applied'}, Date.now())
+  expect(stateDb.db.prepare('select * from webhook_event').all()).toEqual([])
+})
+
+test('the first walk under webhooks, and one after a walk without them, only start the count', async () => {
+  expect(lastCoverage()).toBeUndefined()
+  fund('deal_000001')
+  await watch(2, {detail: 'off'})
+  fund('deal_000002')
+  await watch(3)
+  expect(lastCoverage()).toBeUndefined()
+  fund('deal_000003')
+  await watch(4)
+  expect(lastCoverage()).toMatchObject({changes: 1, missed: 1})
+})
+
+test('a walk under a clock that was ahead is no longer the last one once it is taken back', async () => {
+  const world = lab.createWorld()
+  const realClock = {...world.realClock, now: () => world.realClock.now() + 365 * 86_400_000}
+  const {certificate} = await lab.walk('2027-06-02T17:00:00Z', {config: WATCHED, world: {realClock}})
+  expect(lastCoverage()).toMatchObject({walk_id: certificate.walk_id})
+  const without = ['rebuild', '--apply', '--without', certificate.walk_id, '--why', 'the clock was ahead']
+  expect(await lab.run(without)).toMatchObject({code: 0})
+  fund('deal_000001')
+  const {walk_id} = (await watch(2)).certificate
+  expect(lastCoverage()).toMatchObject({walk_id, changes: 1, missed: 1})
 })

@@ -10,7 +10,7 @@ const ROOT = join(import.meta.dirname, '../..')
  * control their clock.
  */
 const FILES = [
-  ...['core/process', 'store/runs', 'sync/clock', 'sync/webhook-watch', 'record/prune'],
+  ...['core/process', 'store/runs', 'sync/clock', 'sync/events', 'record/prune'],
   ...['schedule/digest', 'schedule/job', 'schedule/run-job', 'schedule/tell'],
   ...['cli/serve', 'cli/status', 'web/alarms', 'web/operator', 'web/web'],
 ].map((name) => `test/${name}.test.ts`)
