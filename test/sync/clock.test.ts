@@ -14,28 +14,23 @@ const lab = await useLab({deals: someDeals(10)})
 await lab.walk(DAY_1, {config: SMALL})
 beforeEach(lab.remember())
 
-/** Creates a clock that starts at `start` and advances a second per request, plus `offsetOf` the number of requests sent. */
-function createOffClock(start: string, offsetOf: (requests: number) => number): Clock {
+/**
+ * Creates a clock that starts at `start` and advances a second per request; it is three days ahead from request `first` until
+ * just before request `end`, counted from 0.
+ */
+function aheadFrom(first: number, end: number, start: string = DAY_2): Clock {
   const before = lab.service.requests.count
   return {
     now() {
       const requests = lab.service.requests.count - before
-      return Date.parse(start) + requests * 1000 + offsetOf(requests)
+      return Date.parse(start) + requests * 1000 + (requests >= first && requests < end ? THREE_DAYS : 0)
     },
   }
-}
-
-/** Creates a clock that is three days ahead from request `first` until just before request `end`, counted from 0. */
-function aheadFrom(first: number, end: number, start: string = DAY_2): Clock {
-  return createOffClock(start, (requests) => (requests >= first && requests < end ? THREE_DAYS : 0))
 }
 
 function fundAll(): void {
   for (const id of lab.service.store.ids()) lab.service.store.update(id, {status: 'funded'})
 }
-
-const receive = (...dealIds: string[]) => receiveEvents(lab.folder, ...dealIds)
-const countWaiting = () => countWaitingEvents(lab.folder)
 
 const listNights = () =>
   lab.queryHistory(
@@ -120,16 +115,16 @@ test('a walk under a clock that was ahead is named, that one alone, and goes by 
 test('a look under a clock that was ahead stops the next run, and a rebuild without it removes it', async () => {
   await lab.walk(DAY_2, {config: SMALL})
   fundAll()
-  receive(aDeal(3).id)
+  receiveEvents(lab.folder, aDeal(3).id)
   await applyEvents({...lab.config, ...SMALL}, lab.createWorld('2027-02-03T23:30:00-05:00'))
   const refusal = {code: 'CLOCK_BACKWARDS', exitCode: 2, details: {deals: [aDeal(3).id]}}
   const stopped = await failureOf(lab.walk(DAY_3, {config: SMALL}))
   expect(stopped).toMatchObject(refusal)
   expect(stopped.message).toContain(': 2027-02-03; 1 deal (')
-  receive(aDeal(4).id)
+  receiveEvents(lab.folder, aDeal(4).id)
   const events = applyEvents({...lab.config, ...SMALL}, lab.createWorld(DAY_3))
   expect(await failureOf(events)).toMatchObject(refusal)
-  expect(countWaiting()).toBe(1)
+  expect(countWaitingEvents(lab.folder)).toBe(1)
 
   const without = ['rebuild', '--apply', '--without', '2027-02-03', '--why', 'the clock was a year ahead']
   expect(await lab.run(without)).toMatchObject({code: 0})
@@ -139,11 +134,11 @@ test('a look under a clock that was ahead stops the next run, and a rebuild with
 
 test('a look during which the clock steps stores nothing, and its events wait', async () => {
   fundAll()
-  receive(aDeal(1).id, aDeal(2).id, aDeal(3).id)
+  receiveEvents(lab.folder, aDeal(1).id, aDeal(2).id, aDeal(3).id)
   const world = {...lab.createWorld(), clock: aheadFrom(1, 2)}
   const failure = await failureOf(applyEvents({...lab.config, ...SMALL}, world))
   expect(failure).toMatchObject({code: 'CLOCK_STEPPED', exitCode: 6})
-  expect(countWaiting()).toBe(3)
+  expect(countWaitingEvents(lab.folder)).toBe(3)
   const later = lab.createWorld('2026-02-03T23:40:00-05:00')
   expect(await applyEvents({...lab.config, ...SMALL}, later)).toMatchObject({appended: 3})
 })

@@ -9,7 +9,7 @@ import {findLearnt} from '../../src/sync/at-source.ts'
 import {findLastCoverage, settleEvents, storeEvent} from '../../src/sync/webhook-events.ts'
 import {readJson} from '../cli/outcome.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, failureOf, someDeals} from '../support/lab.ts'
+import {aDeal, failureOf, someDeals} from '../support/lab.ts'
 import {changeRecords, dyingAt, linkBorrower, useLab} from '../support/set-up.ts'
 import {countWaitingEvents, receiveEvents} from '../support/webhooks.ts'
 
@@ -22,7 +22,6 @@ await lab.walk('2026-06-01T16:00:00Z', {config: {webhookSecret}})
 beforeEach(lab.remember())
 
 const receive = (...dealIds: string[]) => receiveEvents(lab.folder, ...dealIds)
-const countWaiting = () => countWaitingEvents(lab.folder)
 const change = (id: string, fields: Parameters<typeof lab.service.store.update>[1]) =>
   lab.service.store.update(id, fields)
 
@@ -45,7 +44,7 @@ test('what an event brought is no change to the next walk, which ties out, and t
     {deal_id: 'deal_000006', status: 'draft', walk_id: null, day: '2026-06-02'},
   ])
   expect(lab.currentReleaseId()).toBeUndefined()
-  expect(countWaiting()).toBe(0)
+  expect(countWaitingEvents(lab.folder)).toBe(0)
 
   change('deal_000004', {status: 'funded'})
   const {changes} = await lab.sync(LATER)
@@ -139,7 +138,7 @@ test('deals that become funded event by event are refused together until a walk 
   const refusal = {code: 'GUARD_CHANGE', exitCode: 8, problem: expect.stringMatching(/30 deals .* of the 45/)}
   expect(await fund(0, 20)).toMatchObject({outcome: 'applied', appended: 20})
   expect(await failureOf(fund(20, 10))).toMatchObject(refusal)
-  expect(countWaiting()).toBe(10)
+  expect(countWaitingEvents(lab.folder)).toBe(10)
   expect(await failureOf(lab.walk('2026-06-02T23:00:00Z'))).toMatchObject(refusal)
   const {changes} = await lab.walk('2026-06-02T23:30:00Z', {accept: ['change']})
   expect(changes).toMatchObject({updated: 10, unchanged: 35})
@@ -151,8 +150,8 @@ test('an event that came after the walk which a run goes on with waits for the n
   change('deal_000002', {loan_amount_cents: 400_000_00n})
   receive('deal_000002')
   const apply = () => applyEvents({...lab.config, detail: 'off'}, lab.createWorld(LATER))
-  expect([await apply(), countWaiting()]).toMatchObject([{outcome: 'walked'}, 1])
-  expect([await apply(), countWaiting()]).toMatchObject([{outcome: 'walked'}, 0])
+  expect([await apply(), countWaitingEvents(lab.folder)]).toMatchObject([{outcome: 'walked'}, 1])
+  expect([await apply(), countWaitingEvents(lab.folder)]).toMatchObject([{outcome: 'walked'}, 0])
   const amount = `select loan_amount from core.deal where deal_id = 'deal_000002'`
   expect(await lab.query(amount)).toEqual([{loan_amount: '400000.00'}])
 })
@@ -172,15 +171,16 @@ test('a walk runs if a deal is gone, to prove it, if its page cannot be read, an
   expect(
     await lab.query(`select count(*) as deals, count_if(status = 'funded') as funded from core.deal`),
   ).toEqual([{deals: '4', funded: '1'}])
-  expect(countWaiting()).toBe(0)
+  expect(countWaitingEvents(lab.folder)).toBe(0)
 })
 
 test('the first event leads to the first walk, which no guard compares with a few deals', async () => {
-  await using fresh = await createLab({tables: FEW_TABLES, deals: someDeals(45)})
-  receiveEvents(requireWritable(fresh.folder), 'deal_000001')
-  const outcome = await applyEvents(fresh.config, fresh.createWorld(NOON))
+  rmSync(lab.folder.root, {recursive: true})
+  lab.service.store.insert(someDeals(45).slice(5))
+  receiveEvents(requireWritable(lab.folder), 'deal_000001')
+  const outcome = await applyEvents(lab.config, lab.createWorld(NOON))
   expect(outcome).toMatchObject({outcome: 'walked', events: 1, appended: 0})
-  expect(await fresh.query('select count(*) as deals from core.deal')).toEqual([{deals: '45'}])
+  expect(await lab.query('select count(*) as deals from core.deal')).toEqual([{deals: '45'}])
 })
 
 test('without events nothing happens; events wait for an unavailable source; a busy one is asked more slowly', async () => {
@@ -188,7 +188,7 @@ test('without events nothing happens; events wait for an unavailable source; a b
   receive('deal_000002')
   const config = {...lab.config, apiKey: 'sk_test_wrong', retries: 0}
   await expect(applyEvents(config, lab.createWorld(NOON))).rejects.toThrow()
-  expect(countWaiting()).toBe(1)
+  expect(countWaitingEvents(lab.folder)).toBe(1)
   lab.service.faults.add({match: {path: '/deals/', times: 1}, fault: {kind: 'status', status: 429}})
   await applyEvents(lab.config, lab.createWorld(NOON))
   using stateDb = openStateDb(lab.folder.stateDb)

@@ -43,6 +43,10 @@ function aPlan({counts, moved, known = 100, ...plan}: PlanSpec = {}): MeasuredPl
 const guard = async (plan: MeasuredPlan, accepted: Acceptance[] = [], changes: Partial<typeof limits> = {}) =>
   guardChanges(plan, {...limits, ...changes}, new Set(accepted), dealStream)
 
+const moved = (moved: Partial<Movement>) => aPlan({moved})
+const changed = (columns: Movement['columns']) => moved({columns})
+const grown = (records: number) => moved({after: size(records)})
+
 const twelve = {before: {...size(12), pipeline: 10}}
 const noneListed = {counts: {missing: 3, unchanged: 0}}
 
@@ -52,10 +56,10 @@ test.each<[string, MeasuredPlan]>([
   ['three absent of ten', aPlan({known: 10, newlyAbsent: 3})],
   ['exactly the limit changed', aPlan({moved: {left: 20, columns: {loan_amount: 20, property_address: 20}}})],
   ['three changed of four', aPlan({known: 4, moved: {columns: {loan_amount: 3, loan_program: 3}}})],
-  ['half of the pipeline funded', aPlan({moved: {entered: 20}})],
+  ['half of the pipeline funded', moved({entered: 20})],
   ['ten of ten funded', aPlan({known: 12, moved: {...twelve, entered: 10}})],
   ['ten of twenty changing status', aPlan({known: 20, moved: {columns: {status: 10}}})],
-  ['twice as many', aPlan({moved: {after: size(200)}})],
+  ['twice as many', grown(200)],
   ['three growing to ten', aPlan({known: 3, moved: {after: size(10)}})],
   ['a first walk', aPlan({known: 0, counts: {created: 500, unchanged: 0}, moved: {after: size(500)}})],
   ['an empty first walk', aPlan({known: 0, counts: {unchanged: 0}})],
@@ -69,38 +73,12 @@ const doubleAmount = {records: 100, amountCents: 200_000_01n}
 test.each<[Acceptance, string, MeasuredPlan, string]>([
   ['shrink', 'one absence', aPlan({newlyAbsent: 6}), '6 of 100 known deals are absent, more than 5 %'],
   ['shrink', 'of ten, one absence', aPlan({known: 10, newlyAbsent: 4}), '4 of 10 known deals are absent'],
-  [
-    'change',
-    'one amount',
-    aPlan({moved: {columns: {loan_amount: 21}}}),
-    '21 of 100 known deals change their loan_amount',
-  ],
-  ['change', 'one settled status', aPlan({moved: {left: 21}}), '21 of 100 known deals leave funded'],
-  [
-    'change',
-    'one address',
-    aPlan({moved: {columns: {property_address: 21}}}),
-    '21 of 100 known deals change their property_address, more than 20 %',
-  ],
-  ['change', 'one status', aPlan({moved: {columns: {status: 21}}}), 'known deals change their status'],
-  [
-    'change',
-    'one funding',
-    aPlan({moved: {entered: 21}}),
-    '21 deals become funded, more than half of the 40 in the pipeline',
-  ],
-  [
-    'growth',
-    'one deal',
-    aPlan({moved: {after: size(201)}}),
-    '201 deals where there were 100, more than 100 %',
-  ],
-  [
-    'growth',
-    'one cent',
-    aPlan({moved: {after: doubleAmount}}),
-    'an amount of 200000.01 where there were 100000.00, more than 100 % more',
-  ],
+  ['change', 'one amount', changed({loan_amount: 21}), 'deals change their loan_amount, more than 20 %'],
+  ['change', 'one status', changed({status: 21}), '21 of 100 known deals change their status'],
+  ['change', 'one settled status', moved({left: 21}), '21 of 100 known deals leave funded'],
+  ['change', 'one funding', moved({entered: 21}), '21 deals become funded, more than half of the 40 in'],
+  ['growth', 'one deal', grown(201), '201 deals where there were 100, more than 100 %'],
+  ['growth', 'one cent', moved({after: doubleAmount}), 'an amount of 200000.01 where there were 100000.00'],
 ])('%s: %s more than the limit is refused with the figures until accepted', async (kind, _, plan, words) => {
   const refusal = await failureOf(guard(plan))
   expect(refusal).toMatchObject({code: `GUARD_${kind.toUpperCase()}`, exitCode: 8})
@@ -129,8 +107,8 @@ test('an empty walk, or a second one, is refused whatever the limit if deals wer
 test('lists of children may grow at once, since they are read where something happened', () => {
   const children = STREAMS.filter(({parent}) => parent)
   expect(children.length).toBeGreaterThan(0)
-  const grown = aPlan({moved: {after: size(500)}})
-  for (const stream of children) expect(() => guardChanges(grown, limits, new Set(), stream)).not.toThrow()
+  for (const stream of children)
+    expect(() => guardChanges(grown(500), limits, new Set(), stream)).not.toThrow()
 })
 
 test('a limit may have a fraction of a percent', async () => {

@@ -7,7 +7,7 @@ import {dealStream} from '../../src/contract/deal.ts'
 import {replayQuarantine} from '../../src/pipeline.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, DAY_1, DAY_2, DAY_3, DAY_4, day, failureOf, someDeals} from '../support/lab.ts'
+import {aDeal, DAY_1, DAY_2, DAY_3, DAY_4, day, failureOf, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
 import {changeRecords, dyingAt, useLab} from '../support/set-up.ts'
 
@@ -188,17 +188,14 @@ test('a release made before a replay is remade byte for byte, after the replay a
 })
 
 test('a record is shown as its own page sent it, though its id begins with that of another deal', async () => {
-  const deals = [
-    {...aDeal(1), id: 'deal_1'},
-    {...aDeal(2), id: 'deal_10', status: 'funded' as const},
-  ]
-  await using two = await createLab({tables: FEW_TABLES, deals})
-  changeRecords(two, '/deals/deal_10', ([deal]) => Object.assign(deal ?? {}, {loan_amount: 'much'}))
-  await two.walk(DAY_1)
-  const {records} = JSON.parse((await two.run(['quarantine', 'list', '--json'])).stdout)
-  expect(records).toMatchObject([{record_id: 'deal_10'}])
-  const {stdout} = await two.run(['quarantine', 'show', records[0].quarantine_id, '--json'])
-  expect(JSON.parse(JSON.parse(stdout).record)).toMatchObject({id: 'deal_10', loan_amount: 'much'})
+  const id = 'deal_0000010'
+  lab.service.store.insert([{...aDeal(41), id, status: 'funded'}])
+  changeRecords(lab, `/deals/${id}`, ([deal]) => Object.assign(deal ?? {}, {loan_amount: 'much'}))
+  await lab.walk(DAY_3)
+  const {records} = JSON.parse((await lab.run(['quarantine', 'list', '--json'])).stdout)
+  expect(records.at(-1)).toMatchObject({record_id: id})
+  const {stdout} = await lab.run(['quarantine', 'show', records.at(-1).quarantine_id, '--json'])
+  expect(JSON.parse(JSON.parse(stdout).record)).toMatchObject({id, loan_amount: 'much'})
 })
 
 test('the rejected records of a refused walk can be viewed until pruned, and matter until a later walk is applied', async () => {

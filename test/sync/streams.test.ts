@@ -44,7 +44,6 @@ function linkEach(count: number): void {
   for (let number = 1; number <= count; number++) link(number)
 }
 
-const unlinkAll = () => lab.service.database.run('delete from borrower')
 const advance = (numbers: readonly number[], status = 'underwriting') => {
   for (const number of numbers) lab.service.store.update(aDeal(number).id, {status})
 }
@@ -118,7 +117,7 @@ test('a borrower absent from a whole list is missing, still counts, and vanishes
 test('a path of borrowers that fails or is gone loses no walk and makes nothing vanish', async () => {
   linkEach(6)
   await lab.walk(DAY_1, ALL)
-  unlinkAll()
+  lab.service.database.run('delete from borrower')
   for (const [now, status, step] of [
     [DAY_2, 500, 'underwriting'],
     [DAY_3, 404, 'draft'],
@@ -142,7 +141,7 @@ test('a deal whose list cannot be read concludes nothing for itself and holds up
   lab.service.store.insert(someDeals(8))
   const [second, last] = [link(2), link(8)]
   await lab.walk(DAY_1, BORROWERS)
-  unlinkAll()
+  lab.service.database.run('delete from borrower')
   advance([2, 3, 8])
   lab.service.faults.add({
     match: {path: new RegExp(`${aDeal(8).id}/borrowers`)},
