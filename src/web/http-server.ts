@@ -228,8 +228,6 @@ function limitConnections(server: Server, most: number, answered: ReadonlySet<So
   })
 }
 
-export type WebSide = Awaited<ReturnType<typeof startServer>>
-
 /** Bytes: the address of a query holds its text. */
 const LONGEST_HEADERS = 64 * 1024
 const REQUEST_MS = 10_000

@@ -5,8 +5,7 @@ import type {Config} from '../../src/core/config.ts'
 import {codeOf} from '../../src/core/errors.ts'
 import type {World} from '../../src/core/types.ts'
 import type {Job} from '../../src/schedule/job.ts'
-import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import type {WebSide} from '../../src/web/http-server.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import type {Lab} from '../support/lab.ts'
@@ -26,16 +25,7 @@ type Tools = Parameters<typeof startWeb>[1]
 type Asker = string | Record<string, string>
 
 /** A web side over a lab's data folder, with its own connection to the state database; disposing it, or the lab, closes both. */
-export interface LabSide extends WebSide {
-  stateDb: StateDb
-  get(path: string, as?: Asker): Promise<Response>
-  /** Returns the body of a path's answer. */
-  read(path?: string, as?: Asker): Promise<string>
-  /** Returns the text of a page, without its markup. */
-  readText(path?: string, as?: Asker): Promise<string>
-  /** Sends a form as a page of this server does, unless `headers` say otherwise; follows no redirect. */
-  post(path: string, fields: Record<string, string>, headers?: Record<string, string>): Promise<Response>
-}
+export type LabSide = Awaited<ReturnType<typeof serveLab>>
 
 /** What a browser sends for a name and a token. */
 export const basic = (name: string, token: string) => ({
@@ -88,8 +78,8 @@ export async function expectToFit(
   side: LabSide,
   path: string,
   {page, complaints}: Awaited<ReturnType<typeof openPage>>,
-  keepsOrder = /^\/(tables|sql)/.test(path),
 ): Promise<void> {
+  const keepsOrder = /^\/(tables|sql|books$)/.test(path)
   // Scripts draw charts again after the page has loaded.
   const blank = page.locator('figure.chart:not(:has(> [role=img] > div svg))')
   await until(async () => (await blank.count()) === 0)
@@ -136,7 +126,7 @@ export async function serveLab(
     env = lab.env,
     ...config
   }: Partial<Config & Omit<Tools, 'stateDb' | 'listJobs'>> & {jobs?: Job[]; world?: World} = {},
-): Promise<LabSide> {
+) {
   const opened = lab.beside.use(new AsyncDisposableStack())
   const stateDb = openStateDb(existsSync(folder.root) ? folder.stateDb : ':memory:')
   opened.defer(() => {
@@ -148,12 +138,32 @@ export async function serveLab(
     fetch(side.url + path, {headers: typeof as === 'string' ? {authorization: `Bearer ${as}`} : as})
   const read = async (path = '/', as?: Asker) => (await get(path, as)).text()
   return {
-    ...side,
+    url: side.url,
     stateDb,
     get,
+    /** Returns the body of a path's answer. */
     read,
-    readText: async (path, as) => textOf(await read(path, as)),
-    post: (path, fields, headers = {origin: side.url}) =>
+    /** Returns the text of a page, without its markup. */
+    readText: async (path?: string, as?: Asker) => textOf(await read(path, as)),
+    /** Returns the body of an answer; `work` is done while the answer waits for the processes that read the release. */
+    async readWhile(path: string, work: () => void) {
+      await read(path)
+      const readers = listProcesses('release-questions', process.pid).map(Number)
+      expect(readers).not.toEqual([])
+      for (const pid of readers) process.kill(pid, 'SIGSTOP')
+      const opening = read(path)
+      // The second request is answered after the first has begun.
+      await get('/healthz')
+      work()
+      for (const pid of readers) process.kill(pid, 'SIGCONT')
+      return await opening
+    },
+    /** Sends a form as a page of this server does, unless `headers` say otherwise; follows no redirect. */
+    post: (
+      path: string,
+      fields: Record<string, string>,
+      headers: Record<string, string> = {origin: side.url},
+    ) =>
       fetch(side.url + path, {
         method: 'POST',
         redirect: 'manual',
