@@ -31,6 +31,7 @@ const tokens = {webToken: HASHED, webViewerToken: VIEWER, sqlDir}
 const guarded = await serveLab(lab, {...config, ...tokens})
 /** A server that shows viewers only some tables. */
 const some = await serveLab(lab, {...tokens, viewerTables: 'mart.*, core.deal_history'})
+const read = (path: string, as = VIEWER) => some.read(path, as)
 const stateDb = open.stateDb
 
 beforeEach(() => stateDb.db.exec('delete from webhook_event'))
@@ -73,6 +74,8 @@ test('a release damaged under the server is not ready until it is repaired', asy
     expect(text, path).toMatch(/portfolio\.duckdb('|&#39;) does not open: /)
     expect(text, path).not.toContain('Correct the statement')
   }
+  const tables = await side.readText('/tables')
+  for (const words of ['The filter cannot be offered: ', 'portfolio_summary']) expect(tables).toContain(words)
   writeFileSync(database, whole)
   expect(await ready()).toEqual([200, 'ready\n'])
 })
@@ -91,30 +94,22 @@ test('the workbench and metrics ask for a token, as Bearer or as a password; a v
   }
 })
 
-async function read(path: string, as = VIEWER) {
-  const answer = await some.get(path, as)
-  return {status: answer.status, url: answer.url, text: await answer.text()}
-}
-
 const query = (sql: string) => `/data/query.csv?q=${encodeURIComponent(sql)}`
 
 test('viewers can read the tables they are given, in every way, and are told which', async () => {
   expect(await guarded.read('/tables', VIEWER)).toContain('Viewers can read all of these tables')
-  expect((await read('/tables')).text).not.toContain('Viewers can read all')
-  expect(await read(query('select count(*) as n from mart.portfolio_summary'))).toMatchObject({
-    text: 'n\n1\n',
-  })
-  expect(await read(query('select count(*) as n from CORE.Deal_History'))).toMatchObject({text: 'n\n3\n'})
+  expect(await read(query('select count(*) as n from mart.portfolio_summary'))).toBe('n\n1\n')
+  expect(await read(query('select count(*) as n from CORE.Deal_History'))).toBe('n\n3\n')
   for (const format of ['csv', 'xlsx', 'json', 'parquet'])
-    expect((await read(`/data/core.deal_history.${format}`)).status, format).toBe(200)
-  const table = (await read('/tables/core.deal_history')).text
+    expect((await some.get(`/data/core.deal_history.${format}`, VIEWER)).status, format).toBe(200)
+  const table = await read('/tables/core.deal_history')
   expect(table).toContain('deal_000001')
   const [, summary = ''] = /href="(\/sql\?q=summarize[^"]*)"/.exec(table) ?? []
-  expect((await read(summary)).text).toContain('approx_unique')
-  expect((await read('/')).url).toBe(`${some.url}/tables`)
-  const {text} = await read('/tables')
+  expect(await read(summary)).toContain('approx_unique')
+  expect((await some.get('/', VIEWER)).url).toBe(`${some.url}/tables`)
+  const text = await read('/tables')
   expect(text).toContain('/tables/mart.run')
-  expect(text).not.toMatch(/\/tables\/(core\.deal"|accounting)/)
+  expect(text).not.toMatch(/Viewers can read all|\/tables\/(core\.deal"|accounting)/)
 })
 
 test.each([
@@ -124,14 +119,11 @@ test.each([
   query('with x as (from core.deal) select * from x'),
   query('select (select max(deal_id) from core.deal) from mart.portfolio_summary'),
   query(`select 1 from mart.portfolio_summary where exists (from "core"."deal")`),
-  query('from accounting.journal_line'),
   ...['limit', 'funded_on', 'account'].map((name) => query(`from seed.${name}`)),
   query('summarize core.deal'),
   '/data/core.deal.csv',
   '/data/core.deal.parquet',
-  '/data/accounting.journal_line.xlsx',
   '/tables/core.deal',
-  '/tables/accounting.journal_line',
   '/deals',
   '/deals/deal_000001',
   '/portfolio',
@@ -141,9 +133,9 @@ test.each([
   '/quarantine',
   '/nowhere',
 ])('viewers cannot read %s', async (path) => {
-  const {status, text} = await read(path)
-  expect(status, text).toBeGreaterThanOrEqual(400)
-  expect(text).not.toMatch(/deal_00000|Main St/)
+  const answer = await some.get(path, VIEWER)
+  expect(answer.status).toBeGreaterThanOrEqual(400)
+  expect(await answer.text()).not.toMatch(/deal_00000|Main St/)
   if (!path.startsWith('/data') || path.includes('release.')) return
   const operator = await some.get(path, OPERATOR)
   expect(operator.status, await operator.text()).toBe(200)
@@ -153,42 +145,33 @@ test.each([
 })
 
 test("a page that comes with loantape shows a viewer no more than one's own page", async () => {
-  const page = await read('/pages/portfolio')
-  expect(page.status).toBe(200)
-  expect(page.text).toMatch(
+  const portfolio = await read('/pages/portfolio')
+  expect(portfolio).toMatch(
     /pages\/parts\/figures\.md, line \d+: Query refused: table &#39;core\.deal&#39; is not for viewers/,
   )
-  for (const path of ['/pages/pipeline', '/pages/data_quality'])
-    expect((await read(path)).text, path).not.toMatch(/&quot;seed\.|href=""/)
-  expect(page.text).not.toMatch(/&quot;seed\.|href=""/)
-  expect(page.text).not.toMatch(/deal_00000|Main St/)
-  expect(page.text).toContain('1,050,000.00')
-  expect((await read('/pages/portfolio', OPERATOR)).text).toContain('1,050,000.00')
+  for (const page of [portfolio, await read('/pages/pipeline'), await read('/pages/data_quality')])
+    expect(page).not.toMatch(/&quot;seed\.|href=""|deal_00000|Main St/)
+  for (const as of [VIEWER, OPERATOR]) expect(await read('/pages/portfolio', as)).toContain('1,050,000.00')
 })
 
 test('a table a viewer cannot read is not in the catalogue, on own pages, or revealed by a filter', async () => {
-  const {text} = await read(query('select distinct table_name from duckdb_columns() where not internal'))
-  expect(text).not.toMatch(/deal|journal|mart/)
+  const tables = await read(query('select distinct table_name from duckdb_columns() where not internal'))
+  expect(tables).not.toMatch(/deal|journal|mart/)
   const page = await read('/pages/deals')
-  expect(page.text).toContain('table &#39;core.deal&#39; is not for viewers')
-  expect(page.text).not.toContain('deal_000001')
-  expect((await read('/pages/deals', OPERATOR)).text).toContain('deal_000001')
-  for (const filter of ['status=draft', 'status=funded', 'amount_from=1', 'person=x']) {
-    const asked = query('select count(*) as n from core.deal_history')
-    for (const path of [
-      `${asked}&`,
-      '/data/mart.portfolio_summary.parquet?',
-      '/pages/deals?',
-      '/sql?q=select+1&',
-    ])
-      expect(await read(path + filter), path).toMatchObject({
-        status: 403,
-        text: expect.stringContaining('Its filter reads table'),
-      })
-  }
-  expect((await read('/tables?person=x')).text).toContain('href="/tables">The page without it')
-  expect((await read('/tables')).text).not.toContain('class="filter"')
-  expect((await read('/tables', OPERATOR)).text).toContain('class="filter"')
+  expect(page).toContain('table &#39;core.deal&#39; is not for viewers')
+  expect(page).not.toContain('deal_000001')
+  expect(await read('/pages/deals', OPERATOR)).toContain('deal_000001')
+  const asked = query('select count(*) as n from core.deal_history')
+  const paths = [`${asked}&`, '/data/mart.portfolio_summary.parquet?', '/pages/deals?', '/sql?q=select+1&']
+  for (const filter of ['status=draft', 'amount_from=1', 'person=x'])
+    for (const path of paths) {
+      const refused = await some.get(path + filter, VIEWER)
+      expect(refused.status, path).toBe(403)
+      expect(await refused.text(), path).toContain('Its filter reads table')
+    }
+  expect(await read('/tables?person=x')).toContain('href="/tables">The page without it')
+  expect(await read('/tables')).not.toContain('class="filter"')
+  expect(await read('/tables', OPERATOR)).toContain('class="filter"')
 })
 
 test('a viewer is offered what a viewer may open and do', async () => {
@@ -197,7 +180,6 @@ test('a viewer is offered what a viewer may open and do', async () => {
     '/tables/core.deal_history',
     '/sql?q=from core.deal_history',
     '/pages',
-    '/portfolio',
     '/nowhere',
   ]
   for (const side of [some, guarded]) {
@@ -217,24 +199,18 @@ test('a viewer is offered what a viewer may open and do', async () => {
     expect([...offered.keys()]).toContain('/sql')
     for (const href of offered.values()) expect((await side.get(href, VIEWER)).status, href).toBe(200)
   }
-  expect((await read('/tables?as_of=2026-06-01')).text).not.toContain('/compare')
-  expect((await read('/tables/core.deal_history', OPERATOR)).text).toContain('href="/deals/deal_000001"')
-  expect((await read('/sql?q=select+1', OPERATOR)).text).toContain('action="/sql/queries"')
+  expect(await read('/tables?as_of=2026-06-01')).not.toContain('/compare')
+  expect(await read('/tables/core.deal_history', OPERATOR)).toContain('href="/deals/deal_000001"')
+  expect(await read('/sql?q=select+1', OPERATOR)).toContain('action="/sql/queries"')
 })
 
 test('metrics tell a viewer of the tables that are readable, and a fleet shows its page to one of some tables', async () => {
-  const {text} = await read('/metrics')
+  const text = await read('/metrics')
   expect(text).toContain('loantape_release_rows{table="core.deal_history"} 3')
   expect(text).not.toContain('table="core.deal"')
-  expect((await read('/metrics', OPERATOR)).text).toContain('loantape_release_rows{table="core.deal"} 3')
+  expect(await read('/metrics', OPERATOR)).toContain('loantape_release_rows{table="core.deal"} 3')
   const limited = {...lab.config, ...tokens, viewerTables: 'mart.*', webPort: 0}
-  const alarm = {
-    name: 'limits',
-    state: '1 exceeded: "Texas"',
-    title: 'A limit',
-    words: '',
-    since: '2026-06-01',
-  }
+  const alarm = {name: 'limits', state: '1 exceeded: "Texas"', title: '', words: '', since: '2026-06-01'}
   const row = {...readRow('acme', () => expect.fail()), alarms: [alarm]} as SourceRow
   await using fleet = await startFleetWeb(limited, () => [row], lab.createWorld())
   for (const path of ['/', '/metrics']) {
@@ -302,20 +278,16 @@ test('without a release it is not ready, pages say so, and what is not known has
   expect(await side.read('/metrics')).not.toMatch(/^loantape_(last_success_age|release_age)_seconds \d/m)
 })
 
+const anEvent = (type: string, data?: object) => JSON.stringify({type, data})
+
 /** Sends an event as the service would; `fields` make it wrong. */
 async function sendEvent(
   fields: {secret?: string; id?: string; shiftMs?: number; body?: string; sent?: string} = {},
 ): Promise<number> {
   const {secret = SECRET, id = 'evt_1', shiftMs = 0} = fields
-  const at = new Date(Date.now() + shiftMs)
-  const {body = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001', deal_id: 'deal_000001'}})} =
-    fields
-  const answer = await fetch(`${guarded.url}/webhooks/deals`, {
-    method: 'POST',
-    headers: signEvent(secret, id, body, at),
-    body: fields.sent ?? body,
-  })
-  return answer.status
+  const {body = anEvent('deal.updated', {id: 'deal_000001', deal_id: 'deal_000001'}), sent = body} = fields
+  const headers = signEvent(secret, id, body, new Date(Date.now() + shiftMs))
+  return (await fetch(`${guarded.url}/webhooks/deals`, {method: 'POST', headers, body: sent})).status
 }
 
 const waiting = () => listWaitingEvents(stateDb).map(({event_id, deal_id}) => `${event_id} ${deal_id}`)
@@ -332,38 +304,35 @@ test('an event signed by the present or the previous secret is stored before it 
 })
 
 test.each([
-  ['of a task', {type: 'task.completed', data: {id: 'task_000001'}}],
-  ['of an unknown kind', {type: 'office.moved', data: {id: 42}}],
-  ['that only pings', {type: 'ping'}],
-])('an event %s that names no deal is recorded, and nothing waits for it', async (_, event) => {
-  const body = JSON.stringify(event)
+  ['of a task', 'task.completed', {id: 'task_000001'}],
+  ['of an unknown kind', 'office.moved', {id: 42}],
+  ['that only pings', 'ping', undefined],
+])('an event %s that names no deal is recorded, and nothing waits for it', async (_, type, data) => {
+  const body = anEvent(type, data)
   expect(await sendEvent({body})).toBe(202)
   expect(await sendEvent({body})).toBe(200)
-  expect(waiting()).toEqual([])
-  expect(listNamedDeals(stateDb)).toEqual([])
-  expect(
-    await sendEvent({id: 'evt_2', body: JSON.stringify({type: event.type, data: {deal_id: 'deal_1'}})}),
-  ).toBe(202)
+  expect([waiting(), listNamedDeals(stateDb)]).toEqual([[], []])
+  expect(await sendEvent({id: 'evt_2', body: anEvent(type, {deal_id: 'deal_1'})})).toBe(202)
   expect(waiting()).toEqual(['evt_2 deal_1'])
 })
 
+/** As long as the id of a deal that a sync takes. */
+const LONGEST = 'd'.repeat(8192)
+
 test('an event may name any deal that a sync takes', async () => {
-  const id = 'd'.repeat(8192)
-  const sent = async (dealId: string) =>
-    sendEvent({body: JSON.stringify({type: 'deal.updated', data: {id: dealId}})})
-  expect(await sent(`${id}d`)).toBe(400)
-  expect(await sent(id)).toBe(202)
-  expect(waiting()).toEqual([`evt_1 ${id}`])
+  expect(await sendEvent({body: anEvent('deal.updated', {id: LONGEST})})).toBe(202)
+  expect(waiting()).toEqual([`evt_1 ${LONGEST}`])
 })
 
 test.each([
   ['of a stranger', {secret: STRANGER}, 401],
-  ['over another body', {sent: '{"type":"deal.deleted","data":{"id":"deal_000002"}}'}, 401],
+  ['over another body', {sent: anEvent('deal.deleted', {id: 'deal_000002'})}, 401],
   ['of six minutes ago', {shiftMs: -360_000}, 401],
   ['of six minutes ahead', {shiftMs: 360_000}, 401],
   ['over something other than an event', {body: '[]'}, 400],
   ['over something other than JSON', {body: 'deal_000001'}, 400],
-  ['over an event that names no deal', {body: '{"type":"deal.updated","data":{}}'}, 400],
+  ['over an event that names no deal', {body: anEvent('deal.updated', {})}, 400],
+  ['over too long an id', {body: anEvent('deal.updated', {id: `${LONGEST}d`})}, 400],
   ['over too long a body', {body: `"${'x'.repeat(70_000)}"`}, 413],
 ])('a signature %s is refused and nothing is stored', async (_, fields, status) => {
   expect(await sendEvent(fields)).toBe(status)
