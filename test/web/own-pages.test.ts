@@ -93,6 +93,8 @@ select '1200.10' as deal_id, '4100.20' as account_code, '12.50' as loan_program,
 )
 await lab.sync('2026-03-02T23:30:00-05:00', {config: {sqlDir: own.path}})
 const side = await serveLab(lab, {sqlDir: own.path})
+const release = requireRelease(lab.folder)
+const given = {...lab.config, sqlDir: own.path}
 /** The page `more`, without filters. */
 const more = await read('/pages/more')
 
@@ -107,12 +109,7 @@ test('a column beside another becomes its link, bar or color, and a total is in 
   expect(more).toContain('<h1>By state &amp; more</h1>')
   expect(more).toContain('<h2 id="whats-open">What&#39;s open</h2>')
   const [table = ''] = /<table>.*?<\/table>/s.exec(more) ?? []
-  expect([...table.matchAll(/<th [^>]*>([^<]*)/g)].map(([, title]) => title)).toEqual([
-    'Where',
-    'Amount',
-    'Deals',
-    'Closing',
-  ])
+  expect(textOf(table)).toMatch(/^ Where Amount Deals Closing FL /)
   expect(table).toContain('<a href="/deals?state=FL&amp;part=open">FL</a>')
   expect(table).toContain('<b class="warned"><a href="/deals?state=FL&amp;part=open">1</a></b>')
   expect(table, 'no link leads nowhere').not.toContain('status=closing')
@@ -160,8 +157,7 @@ test('a page holds others, ours and its own, with the parameters and filters of 
   expect(page).toContain('line 12: There is no page &#39;nowhere&#39;, or it has nothing to show.')
   expect(page).not.toContain('Held')
   expect(page.match(/Edit this page/g)).toHaveLength(1)
-  const report = await renderReport(requireRelease(lab.folder), {...lab.config, sqlDir: own.path}, 'holding')
-  expect(report.problems).toHaveLength(2)
+  expect((await renderReport(release, given, 'holding')).problems).toHaveLength(2)
 })
 
 test('a list is in the order that its SQL writes, until another is asked for', async () => {
@@ -188,8 +184,6 @@ test('a list counts a deal once, however many rows it has', async () => {
 })
 
 test('a file has its list in one piece, and no link but those within it and to other sites', async () => {
-  const release = requireRelease(lab.folder)
-  const given = {...lab.config, sqlDir: own.path}
   const {text} = await renderReport(release, given, 'listed?page=2&sort=-deal_id')
   expect(text.match(/>deal_\d+</g)).toHaveLength(1000)
   expect(text).toContain('1,200 deals, $1,200.00')
@@ -205,8 +199,7 @@ test('a file has its list in one piece, and no link but those within it and to o
 })
 
 test('the text of a digest has a line for each sentence, fact, heading and entry', async () => {
-  const given = {...lab.config, sqlDir: own.path}
-  const digest = await renderDigest(requireRelease(lab.folder), given, {do: 'digest', page: 'said'})
+  const digest = await renderDigest(release, given, {do: 'digest', page: 'said'})
   expect(digest?.words.split('\n')).toEqual([
     ...['Before.', '', 'Three:', 'status: funded', 'deals: 118', 'amount: $1.00', 'After it, bold.'],
     ...[
@@ -230,10 +223,8 @@ test('the text of a digest has a line for each sentence, fact, heading and entry
 
 test('what a page shows is downloaded as it is shown, without totals and links, with its parameters and filters', async () => {
   const download = async (page: string, at: number) => {
-    const links = [...page.matchAll(/href="([^"]*\/data\/query\.csv\?[^"]*)"/g)].map(([, href]) =>
-      textOf(href ?? ''),
-    )
-    return await (await side.get(links.at(at)?.replaceAll('&amp;', '&') ?? '')).text()
+    const links = [...page.matchAll(/href="([^"]*\/data\/query\.csv\?[^"]*)"/g)]
+    return await side.read(textOf(links.at(at)?.[1] ?? '').replaceAll('&amp;', '&'))
   }
   expect(await download(more, 0)).toBe('where_name,amount,deals,closing\nFL,0.01,1,0\nTX,1400000.00,4,0\n')
   expect(await download(await read('/pages/more?state=FL'), 0)).toBe(
@@ -255,8 +246,7 @@ test('what a page shows is downloaded as it is shown, without totals and links, 
   expect(await download(await read('/deals?state=FL'), 0)).toMatch(
     /^deal_id,.*,status_since\ndeal_000005,0\.01,.*,between 2026-01-05 and 2026-03-02\n/,
   )
-  const {text} = await renderReport(requireRelease(lab.folder), {...lab.config, sqlDir: own.path}, 'more')
-  expect(text).not.toContain('/data/')
+  expect((await renderReport(release, given, 'more')).text).not.toContain('/data/')
 })
 
 test('amounts are exact, and rounded only if a note gives the exact ones', async () => {
@@ -271,36 +261,41 @@ test('a chart leaves totals out, and its values are listed with it, newest first
   const [, drawn = ''] = /aria-label="Two months">(.*?)<\/svg>/s.exec(more) ?? []
   expect(drawn.match(/>2026-01</g), 'each month is named once').toHaveLength(1)
   expect(chartIn(more, 'Two months')).toMatchObject({series: [{name: 'a'}]})
-  const [, values = ''] = /<summary>Exactly<\/summary>(.*?)<\/details>/s.exec(more) ?? []
-  expect(textOf(values)).toMatch(/^ Month a All 2026-02 \S+ – 2026-01 \$0\.10 \$0\.30 $/)
-  const [, falling = ''] = /<summary>Falling<\/summary>(.*?)<\/details>/s.exec(more) ?? []
-  expect(textOf(falling)).toMatch(/^ Month A 2026-02 3 2026-01 1 $/)
-  const [, numbers = ''] = /<summary>Numbers<\/summary>(.*?)<\/details>/s.exec(more) ?? []
-  expect(textOf(numbers)).toMatch(/^ Month A B 2026-02 3 4 2026-01 1 2 $/)
+  const valuesOf = (called: string) =>
+    textOf(more.split(`<summary>${called}</summary>`)[1]?.split('</details>')[0] ?? '')
+  expect(valuesOf('Exactly')).toMatch(/^ Month a All 2026-02 \S+ – 2026-01 \$0\.10 \$0\.30 $/)
+  expect(valuesOf('Falling')).toBe(' Month A 2026-02 3 2026-01 1 ')
+  expect(valuesOf('Numbers')).toBe(' Month A B 2026-02 3 4 2026-01 1 2 ')
 })
 
 test('a failing block says where and why, an empty one shows its own text, and the rest is unaffected', async () => {
+  const shown = textOf(more)
   const lineOf = (text: string) => PAGE.slice(0, PAGE.indexOf(text)).split('\n').length
-  expect(more).toContain(`pages/more.md, line ${lineOf('from nowhere')}: Query refused: Catalog Error`)
-  expect(more).toMatch(
-    /nowhere[^<]*The release of 2026-\d\d-\d\d has no such table\. Once a model or seed makes it, `loantape build --as-of 2026-\d\d-\d\d`[^<]*needs=/,
+  for (const [text, problem] of [
+    ['from nowhere', 'Query refused: Catalog Error'],
+    ['sql table colour', "Option 'colour': expected one of"],
+    ['> from elsewhere', 'Query refused: Catalog Error'],
+    [
+      'sql table heading=By state',
+      "Word 'state': expected option=value, a value with spaces in double quotes.",
+    ],
+  ] as const)
+    expect(shown).toContain(`pages/more.md, line ${lineOf(text)}: ${problem}`)
+  for (const problem of [
+    "Option 'deals=al': expected deals=all.",
+    "'series' has 9 values: a chart can show 8 series. Add the smallest up",
+    "Block 'pie': expected one of table, number, line, area, bar,",
+    'Query refused: expected one SELECT;',
+    'A matrix needs three columns.',
+  ])
+    expect(shown).toContain(problem)
+  expect(shown).toMatch(
+    /The release of 2026-\d\d-\d\d has no such table\. Once a model or seed makes it, `loantape build --as-of 2026-\d\d-\d\d`.*needs=/,
   )
-  expect(more).toContain(
-    `pages/more.md, line ${lineOf('sql table colour')}: Option &#39;colour&#39;: expected one of`,
+  expect(shown).toMatch(
+    /pages\/parts\/breakdown\.md, line \d+: .*'stat': expected one of created_month, loan_program,/,
   )
   expect(more).toMatch(/<li><p>two<\/p>\s*<p class="muted small">within a list<\/p>\s*<\/li>/)
-  expect(more).toContain(`pages/more.md, line ${lineOf('> from elsewhere')}: Query refused: Catalog Error`)
-  expect(more).toMatch(
-    /pages\/parts\/breakdown\.md, line \d+: [^<]*&#39;stat&#39;: expected one of created_month, loan_program,/,
-  )
-  expect(textOf(more)).toContain(
-    `line ${lineOf('sql table heading=By state')}: Word 'state': expected option=value, a value with spaces in double quotes.`,
-  )
-  expect(textOf(more)).toContain("Option 'deals=al': expected deals=all.")
-  expect(textOf(more)).toContain("'series' has 9 values: a chart can show 8 series. Add the smallest up")
-  expect(more).toContain('Block &#39;pie&#39;: expected one of table, number, line, area, bar,')
-  expect(more).toContain('Query refused: expected one SELECT;')
-  expect(more).toContain('A matrix needs three columns.')
   expect(more).toMatch(/<h2>Nothing<\/h2>\s*<p class="empty">None at all\.<\/p>/)
   expect(more).not.toContain('<p class="notice"></p>')
 })
@@ -321,7 +316,7 @@ test('markup of a page is only text, and its links lead to no script', async () 
 test("a page named like one of loantape's replaces it, even in the report", async () => {
   expect(await read('/pipeline')).toMatch(/<h1>Our pipeline<\/h1>.*It is <em>empty<\/em>\./s)
   expect(await read('/portfolio')).toContain('Open deals by loan program')
-  const report = (await renderReport(requireRelease(lab.folder), {...lab.config, sqlDir: own.path})).text
+  const report = (await renderReport(release, given)).text
   expect(report).toContain('<h2 class="part">Our pipeline</h2>')
   expect(report).toContain('Open deals by loan program')
   const pages = await read('/pages')
@@ -333,10 +328,7 @@ test("a page named like one of loantape's replaces it, even in the report", asyn
   // The page reads the state database, which pages of users may not.
   expect(pages).toContain('<summary>pages/state/runs.md</summary>')
   expect(await read('/runs')).not.toContain('>Ours<')
-  const given = {...lab.config, sqlDir: own.path}
-  await expect(renderReport(requireRelease(lab.folder), given, 'state/runs')).rejects.toThrow(
-    /^Page 'state\/runs': /,
-  )
+  await expect(renderReport(release, given, 'state/runs')).rejects.toThrow(/^Page 'state\/runs': /)
 })
 
 test('a copy of a part that the program gives its rows passes the check without them', async () => {
@@ -357,8 +349,7 @@ test('the page that the documentation shows answers', async () => {
 })
 
 test('a filter narrows an own model of deals that reads raw tables and counts days', async () => {
-  const read = (filter: string) => side.get(`/data/risk.age.csv${filter}`).then((answer) => answer.text())
-  const rows = (await read('')).split('\n')
+  const rows = (await side.read('/data/risk.age.csv')).split('\n')
   expect(rows).toEqual(['deal_id,days', ...someDeals(5).map(({id}) => `${id},0`), ''])
-  expect(await read('?status=funded')).toBe(rows.toSpliced(5, 1).join('\n'))
+  expect(await side.read('/data/risk.age.csv?status=funded')).toBe(rows.toSpliced(5, 1).join('\n'))
 })

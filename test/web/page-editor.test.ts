@@ -6,7 +6,7 @@ import {z} from 'zod'
 import {someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
-import {basic, block, listProcesses, OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
+import {basic, block, OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
 const lab = await useLab({
   tables: PAGE_TABLES,
@@ -33,7 +33,7 @@ const press = (page: Page, name: string) => page.getByRole('button', {name, exac
 
 const post = (fields: Record<string, string>) => side.post('/edit', fields)
 
-async function makePage(sql: string, {name, title}: Record<'name' | 'title', string>) {
+async function makePage(sql: string, name: string, title: string) {
   const page = await open('/sql', true)
   await page.locator('.cm-content').fill(sql)
   await press(page, 'Run')
@@ -45,10 +45,7 @@ async function makePage(sql: string, {name, title}: Record<'name' | 'title', str
 }
 
 test('a query becomes a page, which is edited, previewed, saved and brought back', async () => {
-  const page = await makePage('select count(*) as deals from core.deal', {
-    name: 'cohorts',
-    title: 'First: "try"',
-  })
+  const page = await makePage('select count(*) as deals from core.deal', 'cohorts', 'First: "try"')
   await page.waitForURL(`${side.url}/pages/cohorts`)
   expect(await page.locator('h1').textContent()).toBe('First: "try"')
   const file = join(pages, 'cohorts.md')
@@ -111,7 +108,7 @@ test('a query for a page that there is already stands at its end, to be saved', 
   expect((await post({...query, q: 'select 1 as one'})).status).toBe(303)
   const file = join(pages, 'board.md')
   const first = readFileSync(file, 'utf8')
-  const page = await makePage('select 2 as two', {name: 'board', title: 'Two'})
+  const page = await makePage('select 2 as two', 'board', 'Two')
   await page.getByText('nothing is saved yet').waitFor()
   expect(readFileSync(file, 'utf8')).toBe(first)
   expect(await page.locator('.written').first().textContent()).toMatch(/One\s*1\s*Two\s*Two\s*2/)
@@ -122,7 +119,9 @@ test('a query for a page that there is already stands at its end, to be saved', 
 })
 
 test('a text that was only previewed is not left behind unasked, one that was saved is', async () => {
-  const editor = await open('/edit?name=left', true)
+  const editor = await open('/pages', true)
+  await editor.getByLabel('Name').fill('left')
+  await press(editor, 'Begin a page')
   let asked = 0
   editor.on('dialog', async (dialog) => {
     asked += 1
@@ -169,13 +168,10 @@ test('a page that somebody else has saved meanwhile is not replaced unseen, and 
   await press(third, 'Save')
   await third.goto(`${side.url}/edit?name=shared`)
   expect(await third.getByRole('textbox').inputValue()).toBe('\n# <b>x</b> </textarea>\n')
-  expect(await third.locator('.needs li').allTextContents()).toEqual([
-    expect.stringContaining('web 127.0.0.1'),
-    expect.stringContaining('by hand'),
-    expect.stringContaining('web 127.0.0.1'),
-    expect.stringContaining('web 127.0.0.1'),
-    expect.stringContaining('web 127.0.0.1'),
-  ])
+  const authors = (await third.locator('.needs li').allTextContents()).map((version) =>
+    /by hand|web 127\.0\.0\.1/.exec(version)?.at(0),
+  )
+  expect(authors).toEqual(['web 127.0.0.1', 'by hand', ...Array(3).fill('web 127.0.0.1')])
 })
 
 test('a page that somebody saves while an earlier version is previewed is not replaced unseen', async () => {
@@ -185,16 +181,10 @@ test('a page that somebody saves while an earlier version is previewed is not re
     z.object({action_id: z.number()}),
     'select max(action_id) as action_id from page_action',
   )
-  await side.read('/pages/shared')
-  const readers = listProcesses('release-questions', process.pid).map(Number)
-  expect(readers).not.toEqual([])
-  for (const pid of readers) process.kill(pid, 'SIGSTOP')
-  const opening = side.read(`/edit?name=shared&version=${action_id}`)
-  // It is answered by the process that previews.
-  await side.get('/healthz')
-  writeFileSync(join(pages, 'shared.md'), 'theirs\n')
-  for (const pid of readers) process.kill(pid, 'SIGCONT')
-  const [, from = ''] = /name="from" value="([^"]*)"/.exec(await opening) ?? []
+  const opened = await side.readWhile(`/edit?name=shared&version=${action_id}`, () =>
+    writeFileSync(join(pages, 'shared.md'), 'theirs\n'),
+  )
+  const [, from = ''] = /name="from" value="([^"]*)"/.exec(opened) ?? []
   expect((await post({name: 'shared', text: earlier, do: 'save', from})).status).toBe(409)
   expect(readFileSync(join(pages, 'shared.md'), 'utf8')).toBe('theirs\n')
 })
@@ -240,11 +230,7 @@ test('viewers neither see nor edit what is for operators, and are told what they
     expect((await guarded.get(`/pages/${name}`, VIEWER)).status, name).toBe(404)
     expect((await guarded.get(`/pages/${name}`, OPERATOR)).status, name).toBe(200)
   }
-  for (const [who, status] of [
-    [VIEWER, 403],
-    [OPERATOR, 200],
-  ] as const)
-    expect((await guarded.get('/edit?name=secret', who)).status).toBe(status)
+  expect((await guarded.get('/edit?name=secret', OPERATOR)).status).toBe(200)
   expect(await guarded.read('/pages', VIEWER)).not.toMatch(
     /Secret|Odd|Broken|Spaced|Endless|method="post"|action="\/edit/,
   )
@@ -258,7 +244,6 @@ test('viewers neither see nor edit what is for operators, and are told what they
   expect(shown).not.toMatch(/class="failed"|\/edit/)
   expect(await guarded.read('/pages/gone', OPERATOR)).toContain('has no table &#39;core.nothing&#39;')
   expect(await guarded.read('/pages/endless', OPERATOR)).toContain('line 1: front matter without an end')
-  expect(await guarded.read('/', OPERATOR)).toContain('<p class="passed">Nothing.</p>')
   mkdirSync(join(pages, 'parts'))
   write('parts/needs', 'Tell Ann.\n')
   expect(await guarded.read('/', OPERATOR)).toMatch(
@@ -273,9 +258,8 @@ test('viewers neither see nor edit what is for operators, and are told what they
   expect(none).not.toContain('Property')
   expect((await guarded.get('/edit?name=deals', VIEWER)).status).toBe(403)
   const form = {name: 'signed', text: 'x', do: 'save', from: 'none'}
-  expect((await guarded.post('/edit', form, {origin: guarded.url, ...basic('ann', OPERATOR)})).status).toBe(
-    303,
-  )
+  const signed = await guarded.post('/edit', form, {origin: guarded.url, ...basic('ann', OPERATOR)})
+  expect(signed.status).toBe(303)
   expect(await guarded.readText('/edit?name=signed', OPERATOR)).toContain(', ann (web 127.0.0.1): look at it')
   expect(await guarded.readText('/runs', OPERATOR)).toContain('ann (web 127.0.0.1) page signed')
 })

@@ -1,4 +1,4 @@
-import {readFileSync, writeFileSync} from 'node:fs'
+import {writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {pathToFileURL} from 'node:url'
 import {expect, test} from 'vitest'
@@ -55,8 +55,6 @@ const FLEET: SourceRow[] = [
   },
 ]
 
-const files: Record<string, string> = {}
-
 const lab = await useLab({tables: 'all'})
 const {store} = lab.service
 store.insert([
@@ -78,15 +76,14 @@ const pages = {
   report: (await renderReport(requireRelease(lab.folder), lab.config)).text,
   fleet: await renderFleet(FLEET, Date.parse('2026-02-04T12:00:00Z')),
 }
-for (const [name, text] of Object.entries(pages)) {
-  files[name] = join(lab.folder.root, `${name}.html`)
-  writeFileSync(files[name], text)
+
+async function open(name: keyof typeof pages, options?: Parameters<typeof openPage>[1]) {
+  const file = join(lab.folder.root, `${name}.html`)
+  writeFileSync(file, pages[name])
+  return await openPage(pathToFileURL(file).href, options)
 }
 
-const open = (name: string, options?: Parameters<typeof openPage>[1]) =>
-  openPage(pathToFileURL(files[name] ?? '').href, options)
-
-test.each(['dictionary', 'report', 'fleet'])(
+test.each(['dictionary', 'report', 'fleet'] as const)(
   'the %s fits a desk and a phone by day and by night, loads nothing, can be read aloud, and shows the data as text',
   async (name) => {
     for (const [width, colorScheme, color] of [
@@ -119,16 +116,16 @@ test('the dictionary describes every table and column, with its rows and what th
   )
   expect(columns.length).toBeGreaterThan(10)
   for (const {name, columns: expected} of columns) {
-    const cells = page.locator(`[id="${String(name)}"] td:first-child`)
-    expect((await cells.allTextContents()).sort(), String(name)).toEqual([...(expected as string[])].sort())
+    const cells = await page.locator(`[id="${name}"] td:first-child`).allTextContents()
+    expect(cells.sort(), String(name)).toEqual([...(expected as string[])].sort())
   }
   expect(await page.locator('[id="core.deal"] .facts').first().textContent()).toMatch(
     /33 rows.*built in \d+ ms.*one row per deal_id/s,
   )
   expect(await page.locator('.graph .node').allTextContents()).toContain('risk.large_deal')
   const row = page.locator('#checks ~ .scroll tr', {hasText: 'status_is_classified'}).first()
-  expect(await row.textContent()).toMatch(/warned: 1 row/)
-  expect(await page.locator('[id="risk.large_deal"]').textContent()).toMatch(/not_null\(deal_id\)/)
+  expect(await row.textContent()).toContain('warned: 1 row')
+  expect(await page.locator('[id="risk.large_deal"]').textContent()).toContain('not_null(deal_id)')
 })
 
 test('the search keeps entries that have every word, and a table in the graph leads to its entry', async () => {
@@ -152,21 +149,15 @@ test('the search keeps entries that have every word, and a table in the graph le
 test('the report has the exact figures of its release, from Morning to the limits of the numbers, and no link to a server', async () => {
   const {page} = await open('report')
   const text = await page.locator('main').textContent()
-  const [summary] = await lab.query(`select format('{:,}', deals) as deals from mart.portfolio_summary`)
-  expect(text).toContain(`${String(summary?.deals)} deals, $70,000,011,199,999.01`)
+  expect(text).toContain('33 deals, $70,000,011,199,999.01')
   expect(text).toMatch(/as of 2026-02-03.*Release 2026-02-03-\w{12}/s)
   const total = page.locator('.breakdown tfoot tr').first().locator('td')
-  expect((await total.allTextContents()).slice(0, 5)).toEqual([
-    'All',
-    '',
-    '100.0 %',
-    '$70,000,011,199,999.01',
-    '33',
-  ])
+  expect(await total.allTextContents()).toEqual(
+    expect.arrayContaining(['All', '100.0 %', '$70,000,011,199,999.01', '33']),
+  )
   const headings = await page.locator('h2, h3').allTextContents()
   expect([headings[0], headings.at(-1)]).toEqual(['Morning', 'Data quality'])
-  const markup = readFileSync(files.report ?? '', 'utf8')
-  expect(markup).not.toMatch(/<a [^>]*href="(?!#)|<form/)
+  expect(pages.report).not.toMatch(/<a [^>]*href="(?!#)|<form/)
   // What can be chosen on a page is chosen here.
   const chosen = await page.locator('.choices').allTextContents()
   const since = ['Compared with day before ', 'Compared with day before ']
