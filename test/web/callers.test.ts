@@ -94,22 +94,17 @@ test.each(['/sql', '/data/query.csv'])(
   'an address may ask four questions of %s at once; others and probes are answered meanwhile, and hanging up frees its places',
   async (path) => {
     const five = Array.from({length: 5}, () => get(`${path}?${ENDLESS}`))
-    const answered: IncomingMessage[] = []
-    for (const {answer} of five)
-      void answer.then(
-        (one) => answered.push(one),
-        () => undefined,
-      )
+    let answered = 0
+    const counted = five.map(({answer}) => answer.finally(() => (answered += 1)))
     // One was refused, so the other four have arrived.
-    await until(() => answered.length > 0)
-    const [refused] = answered
-    expect([refused?.statusCode, refused?.headers['retry-after']]).toEqual([503, '10'])
-    expect(await read(refused!)).toMatch(/at this moment/)
+    const refused = await Promise.any(counted)
+    expect([refused.statusCode, refused.headers['retry-after']]).toEqual([503, '10'])
+    expect(await read(refused)).toMatch(/at this moment/)
     expect((await get('/healthz').answer).statusCode).toBe(200)
     expect((await get('/tables', BOB).answer).statusCode).toBe(200)
     const beside = await get(`${path}?q=select+40%2B2`, BOB).answer
     expect([beside.statusCode, await read(beside)]).toEqual([200, expect.stringContaining('42')])
-    expect(answered).toHaveLength(1)
+    expect(answered).toBe(1)
     for (const {hangUp} of five) hangUp()
     // The next query is answered long before those four would have ended by themselves.
     expect(await readOnceFree(`${path}?q=select+40%2B2`)).toContain('42')
@@ -138,18 +133,14 @@ test('downloads read without end delay nobody else, and lose their places after 
 
 const EVENT = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
 
-test.each([
-  ['say nothing', ''],
-  ['send their headers drop by drop', HALF_A_REQUEST],
-  ['send their body drop by drop', HALF_A_BODY],
-])('250 connections that %s silence neither probes nor webhooks', async (_, sent) => {
+test('250 connections that send half a body silence neither probes nor webhooks', async () => {
   const port = Number(new URL(side.url).port)
   const sockets: Socket[] = []
   for (let index = 0; index < 250; index += 1) {
     const socket = connect({port, host: '127.0.0.1', localAddress: ANN})
     socket.on('error', () => undefined)
     await new Promise((resolve) => socket.once('connect', resolve))
-    if (sent !== '') socket.write(sent)
+    socket.write(HALF_A_BODY)
     sockets.push(socket.resume())
   }
   expect((await get('/healthz', BOB).answer).statusCode).toBe(200)
@@ -157,7 +148,7 @@ test.each([
   const answer = await fetch(`${side.url}/webhooks/deals`, {
     method: 'POST',
     body: EVENT,
-    headers: signEvent(SECRET, `evt_${sent.length}`, EVENT),
+    headers: signEvent(SECRET, 'evt_1', EVENT),
   })
   expect(answer.status).toBe(202)
   for (const socket of sockets) socket.destroy()
