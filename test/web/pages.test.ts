@@ -2,9 +2,10 @@ import {writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {pathToFileURL} from 'node:url'
 import {expect, test} from 'vitest'
+import {newError} from '../../src/core/errors.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {describeTables} from '../../src/web/dictionary.ts'
-import {renderFleet, type SourceRow} from '../../src/web/fleet.ts'
+import {readRow, renderFleet, type SourceRow} from '../../src/web/fleet.ts'
 import {renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, DAY_1, DAY_2, someDeals} from '../support/lab.ts'
@@ -18,42 +19,27 @@ const ODD = '<img src=x onerror="document.title=`stolen`">'
 const CELLS_OVER_THE_NEXT =
   '[...document.querySelectorAll("td, th")].filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent)'
 
-const NOTHING = {
-  healthy: false,
-  is_classified: true,
-  error: null,
-  last_success: null,
-  release: null,
-  running: null,
-  alarms: [],
-  next_slot: null,
-}
-const alarm = {name: 'limits', state: 'exceeded', words: '', since: '2026-02-04T04:35:00Z'}
+const broken = readRow('a_lender_whose_name_is_as_long_as_can_be', () => {
+  throw newError('CONFIG_INVALID', `LOANTAPE_PAGE_SIZE '${ODD}': expected a whole number from 1 to 100.`)
+})
+const unread = {...broken, error: null}
 
-/** A healthy source with an alarm, one that was never synced, and one that could not be read. */
-const FLEET: SourceRow[] = [
+/** A source that could not be read, one that was never synced, and a healthy one with an alarm. */
+const FLEET = [
+  broken,
+  {...unread, source: 'coastal', state: 'no success'},
   {
-    ...NOTHING,
+    ...unread,
     source: 'acme_capital',
     state: 'alarm',
     healthy: true,
     last_success: {run_id: 'r1', ended_at: '2026-02-04T04:35:12Z', age_hours: 7.41},
     release: {as_of: '2026-02-03', known_at: '2026-02-04T04:35:00Z', deals: 10_432, amount: '3651200000.50'},
     running: 'nightly: walking: 1,260 of 3,000 deals',
-    alarms: [{...alarm, title: `2 limits of ${ODD}`}],
+    alarms: [{name: 'limits', state: 'exceeded', title: ODD, words: '', since: '2026-02-04T04:35:00Z'}],
     next_slot: {job: 'nightly', slot: '2026-02-05T04:30:00Z'},
   },
-  {...NOTHING, source: 'coastal', state: 'no success'},
-  {
-    ...NOTHING,
-    source: 'a_lender_whose_name_is_as_long_as_can_be',
-    state: 'broken',
-    error: {
-      code: 'CONFIG_INVALID',
-      message: `LOANTAPE_PAGE_SIZE '${ODD}': expected a whole number from 1 to 100`,
-    },
-  },
-]
+] as SourceRow[]
 
 const lab = await useLab({tables: 'all'})
 const {store} = lab.service
