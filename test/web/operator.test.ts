@@ -192,6 +192,7 @@ test('a job is run on demand, once, and the page of its run reports it', async (
   const steps = await page.locator('h2:text-is("Steps") + .scroll tbody tr').allTextContents()
   expect(steps).toEqual(['syncchecks passed2', 'syncchecks warned1'])
   expect((await side.get('/runs/999')).status).toBe(404)
+  await expectToFit(side, `/runs/${number}`, await openPage(page.url(), {colorScheme: 'dark'}))
 })
 
 test('a refusal is a page with links to the others and back for people, and plain text for tools', async () => {
@@ -374,7 +375,7 @@ test('each day says in words how its runs ended, and how long the longest took',
   )
 })
 
-test.each(['/quarantine', '/runs', '/runs/1', '/books'])(
+test.each(['/quarantine', '/runs', '/books'])(
   '%s fits a desk and a phone with all its questions, and can be read aloud',
   async (path) => expectToFit(side, path, await openPage(side.url + path, {colorScheme: 'dark'})),
 )
