@@ -6,48 +6,33 @@ import {writeSqlFolder} from '../build/folder.ts'
 import {createLab, DAY_1, someDeals} from '../support/lab.ts'
 
 test("every mart about more than one deal has a total over all lenders, and so has one's own mart where possible", async () => {
-  await using lab = await createLab({tables: 'all'})
-  lab.service.store.insert(someDeals(3))
+  await using lab = await createLab({tables: 'all', deals: someDeals(3)})
+  const model = (grain: string, sql: string) =>
+    `-- Something.\n-- grain: ${grain}\n--\n-- ${grain}: it\n-- deals: how many\n${sql}\n`
   using own = writeSqlFolder({
-    'risk/by_state.sql': `-- Deals by state.\n-- grain: state\n--\n-- state: as in core.deal\n-- deals: how many\nselect state, count(*) as deals from core.deal group by state\n`,
-    'risk/largest.sql': `-- The state with most deals.\n-- grain: deals\n--\n-- deals: how many\nselect max(deals) as deals from risk.by_state\n`,
-    'risk/drift.sql': `-- Deals, and what their sources changed.\n-- grain: deals\n--\n-- deals: how many\n-- changes: how many\nselect count(*) as deals, (select count(*) from work.source_drift) as changes from core.deal\n`,
-    'risk/digits.sql': `-- Digits of addresses.\n-- grain: digits\n--\n-- digits: the first\nselect distinct regexp_extract(property_address, '[0-9]+') as digits from core.deal\n`,
+    'risk/by_state.sql': model('state', 'select state, count(*) as deals from core.deal group by state'),
+    'risk/largest.sql': model('state', "select 'any' as state, max(deals) as deals from risk.by_state"),
+    'risk/drift.sql': model('changes', 'select count(*) as changes, 1 as deals from work.source_drift'),
+    'risk/digits.sql': model(
+      'digits',
+      "select distinct regexp_extract(property_address, '[0-9]+') as digits, 1 as deals from core.deal",
+    ),
   })
   await lab.sync(DAY_1, {config: {sqlDir: own.path}})
   const models = readReleaseModels(findCurrentRelease(lab.folder)?.dir ?? '') ?? []
   const said: unknown[] = []
   const log = {...createSilentLog(), info: (...words: unknown[]) => void said.push(words)}
-  const kept = [
-    'work.deal_life',
-    'work.deal_standing',
-    'work.funded_movement',
-    'work.position_span',
-    'work.month_move',
-  ]
+  const kept = ['deal_life', 'deal_standing', 'funded_movement', 'position_span', 'month_move'].map(
+    (name) => `work.${name}`,
+  )
   const plan = await planCombined({models, kept: [...kept, 'work.source_drift']}, {log})
-  expect(
-    plan.models
-      .filter(({is_published}) => is_published)
-      .map(({name}) => name)
-      .sort(),
-  ).toEqual([
-    'mart.concentration',
-    'mart.funded_rollforward',
-    'mart.funding_curve',
-    'mart.origination_monthly',
-    'mart.pipeline_funnel',
-    'mart.portfolio_breakdown',
-    'mart.portfolio_monthly',
-    'mart.portfolio_summary',
-    'mart.position_daily',
-    'mart.pull_through',
-    'mart.status_transition',
-    'mart.top_exposure',
-    'mart.vintage',
-    'risk.by_state',
-    'risk.largest',
-  ])
+  const published = plan.models.filter(({is_published}) => is_published).map(({name}) => name)
+  const marts = [
+    ...['concentration', 'funded_rollforward', 'funding_curve', 'origination_monthly', 'pipeline_funnel'],
+    ...['portfolio_breakdown', 'portfolio_monthly', 'portfolio_summary', 'position_daily', 'pull_through'],
+    ...['status_transition', 'top_exposure', 'vintage'],
+  ]
+  expect(published.sort()).toEqual([...marts.map((name) => `mart.${name}`), 'risk.by_state', 'risk.largest'])
   expect(plan.inputs).toEqual(['seed.status', ...kept].sort())
   expect(JSON.stringify(said)).toContain('risk.digits: the function regexp_extract')
 })

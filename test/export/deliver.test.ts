@@ -9,15 +9,14 @@ import {openBooks} from '../support/books.ts'
 import {failureOf} from '../support/lab.ts'
 import {expectFailure, useShared} from '../support/set-up.ts'
 
-/** Books of one loan, whose journals go to a share that is not there yet. */
-async function open(...walks: [day: string, amount: number, status?: string][]) {
-  const books = openBooks()
+/** Books of one loan, or a copy of others, whose journals go to a share that is not there yet. */
+function open(copied?: ReturnType<typeof openBooks>) {
+  const books = openBooks(copied)
   const inbox = join(books.folder.root, 'inbox')
   const config = {...books.config, targetsFile: join(books.folder.root, 'targets.json')}
   writeFileSync(config.targetsFile, JSON.stringify({share: {kind: 'folder', path: inbox}}))
   const walkOn = (day: string, loan_amount: number, status = 'funded') =>
     books.walk(day, {a: {loan_amount, status}})
-  for (const walk of walks) await walkOn(...walk)
   const send = async (month: string, day: string) => {
     const batches = await books.export('xero', month, day)
     return deliverBatches(config, {batches, targets: ['share']}, books.at(day))
@@ -26,8 +25,10 @@ async function open(...walks: [day: string, amount: number, status?: string][]) 
 }
 
 /** The loan is funded on January 20 and grows on January 25: two batches, neither delivered yet. */
-const books = await useShared(open(['2026-01-05', 100, 'draft'], ['2026-01-20', 100]))
+const books = await useShared(open())
 const {inbox, config, walkOn, send} = books
+await walkOn('2026-01-05', 100, 'draft')
+await walkOn('2026-01-20', 100)
 
 beforeEach(() => {
   rmSync(inbox, {recursive: true, force: true})
@@ -153,10 +154,13 @@ test('a target beside another gets what it lacks itself, not what the other one 
 })
 
 /** The loan is funded before the first walk and changes in January and February. */
-const openNew = () => open(['2026-01-05', 100], ['2026-01-20', 110], ['2026-02-03', 120])
+const early = await useShared(open())
+await early.walkOn('2026-01-05', 100)
+await early.walkOn('2026-01-20', 110)
+await early.walkOn('2026-02-03', 120)
 
 test('batches since one that a target was to take before it took any go with the next month', async () => {
-  using first = await openNew()
+  using first = open(early)
   const {inbox, send} = first
   await expectFailure(send('2026-01', '2026-02-04'), 'TARGET_REFUSED')
   await first.export('xero', '2026-02', '2026-02-04')
@@ -167,7 +171,7 @@ test('batches since one that a target was to take before it took any go with the
 })
 
 test('what an export has issued when it ends early goes to its targets with the next one', async () => {
-  using first = await openNew()
+  using first = open(early)
   const {config, inbox, send} = first
   mkdirSync(inbox)
   await first.export('xero', '2026-01', '2026-02-04')

@@ -19,20 +19,8 @@ const BARE = 'deal_000001'
 
 /** Ids that an address cannot hold unencoded. */
 const ODD_IDS = [
-  '.',
-  '..',
-  '...',
-  '~',
-  '~.',
-  'a/b',
-  '/',
-  'a?b#c',
-  '%2F',
-  '%2e%2e',
-  '"<b>',
-  ' ',
-  `\ufeff${BARE}`,
-  'x'.repeat(200),
+  ...'. .. ... ~ ~. a/b / a?b#c %2F %2e%2e "<b>'.split(' '),
+  ...[' ', `\ufeff${BARE}`, 'x'.repeat(200)],
 ]
 
 const TURNED = '\u202e123 tS niaM\u202c\u200b'
@@ -60,42 +48,25 @@ const READABLE = HOSTILE.filter((text) => text.length <= 8192)
 
 const idOf = (text: string) => `deal_${String(HOSTILE.indexOf(text) + 100).padStart(6, '0')}`
 
+/** Pages that call things by their texts. */
+const NAMING = ['/portfolio', '/pipeline', '/checks', '/deals?sort=property_address']
+
 /** The parameters for the pages behind numbers. */
 const BEHIND =
   'against=2026-03-02&month=2026-03&term=found&in_status=funded&age_band=x&from=x&to=y&top=2&by=state&age=1&outcome=funded'
 
 const PAGES = [
-  '/',
-  '/?against=2026-03-02',
-  '/portfolio',
+  ...NAMING,
+  ...['/', '/?against=2026-03-02', '/deals', '/deals?part=open&q=1', '/compare', '/quarantine', '/runs'],
   '/portfolio?by=status&show=funded_wa_ltv',
   '/portfolio?part=funded&loan_program=unknown',
-  '/pipeline',
-  '/deals',
-  '/deals?sort=property_address',
-  '/deals?part=open&q=1',
-  '/books',
-  '/books/2026-03',
-  '/pages/own',
-  '/pages/data_quality',
-  '/pages/first_page',
-  '/tables',
-  '/tables/core.deal',
-  '/tables/mart.portfolio_breakdown',
-  '/sql?q=from core.deal',
-  '/compare',
-  '/checks',
+  ...['/books', '/books/2026-03', '/pages/own', '/pages/data_quality', '/pages/first_page'],
+  ...['/tables', '/tables/core.deal', '/tables/mart.portfolio_breakdown', '/sql?q=from core.deal'],
   ...readdirSync(join(import.meta.dirname, '../../pages/behind')).map(
     (file) => `/behind/${parse(file).name}?${BEHIND}`,
   ),
-  '/quarantine',
-  '/runs',
-  `/deals/${idOf(TURNED)}`,
-  `/deals/${idOf(TURNED)}/received`,
+  ...[`/deals/${idOf(TURNED)}`, `/deals/${idOf(TURNED)}/received`],
 ]
-
-/** Pages that call things by their texts. */
-const NAMING = ['/portfolio', '/pipeline', '/checks', '/deals?sort=property_address']
 
 const lab = await useLab({tables: 'all'})
 const {store, faults} = lab.service

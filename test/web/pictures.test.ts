@@ -1,11 +1,12 @@
 import {existsSync, mkdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Page} from 'playwright-core'
-import {expect, onTestFinished, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {PLACES} from '../../src/web/http-server.ts'
 import {until} from '../support/until.ts'
 import {startBrowser, untilDrawn} from './browser.ts'
 import {useLender} from './lender.ts'
+import {openPage} from './side.ts'
 
 // Compares each page, light on a desk and dark on a phone, with its stored picture, to find what is out of place, missing,
 // unreadable or of another colour. Colours do not depend on the width. `npm run pictures` takes new pictures; review them with
@@ -58,13 +59,8 @@ test.runIf(process.platform === 'linux').each(PAGES)('%s looks as it did', async
 })
 
 async function open(path: string): Promise<Page> {
-  const page = await (await startBrowser()).newPage({
-    deviceScaleFactor: SCALE,
-    locale: 'en-US',
-    timezoneId: 'UTC',
-  })
-  onTestFinished(() => page.close())
-  await page.goto(side.url + path)
+  const context = {deviceScaleFactor: SCALE, locale: 'en-US', timezoneId: 'UTC'}
+  const {page} = await openPage(side.url + path, context)
   if (path.startsWith('/sql?')) {
     await page.getByRole('button', {name: 'Run'}).click()
     await page.locator('.downloads').waitFor()

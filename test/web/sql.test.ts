@@ -43,19 +43,19 @@ const readText = async (path: string, query: Record<string, string>) => textOf(a
 test('rows are shown in the form asked for, or as a table if that is impossible', async () => {
   const show = (as: string, q: string) => read('/sql', {as, q})
   for (const shape of ['bar', 'line', 'area']) {
-    const page = await show(shape, BY_STATUS)
-    expect(page).toContain('<figure class="chart" aria-label="amount"')
-    expect(page).toContain(`<option selected>${shape}</option>`)
+    const chart = await show(shape, BY_STATUS)
+    expect(chart).toContain('<figure class="chart" aria-label="amount"')
+    expect(chart).toContain(`<option selected>${shape}</option>`)
   }
   expect(await show('number', `${BY_STATUS} limit 1`)).toMatch(/class="name">Status<.*class="name">Amount</s)
   expect(await show('bar', 'select 1')).toMatch(/A chart needs a column.*<td class="number">1<\/td>/s)
+  const showRecords = (rows: string) =>
+    readText('/sql', {as: 'records', q: `select 'a' as name, ${rows} as deal_rows`})
   for (const odd of ['1', "'TX'", "'[1]'", '[1, 2]'])
-    expect(await readText('/sql', {as: 'records', q: `select 'a' as name, ${odd} as deal_rows`})).toContain(
+    expect(await showRecords(odd)).toContain(
       "Column 'deal_rows': expected lists of objects. The rows as a table: ",
     )
-  expect(await readText('/sql', {as: 'records', q: `select 'a' as name, [{n: 7}] as deal_rows`})).toContain(
-    'N 7',
-  )
+  expect(await showRecords('[{n: 7}]')).toContain('N 7')
   expect(await show('pie', 'select 1')).toContain('<td class="number">1</td>')
 })
 
