@@ -102,6 +102,20 @@ test('a model that fails over a value names the column or the type, and tells no
   }
 })
 
+test('a model that needs too much memory is named', async () => {
+  const big = `-- Too much.
+-- grain: deal_id
+-- deal_id: All of them.
+select list(repeat(r.range || deal.deal_id, 50))::varchar as deal_id
+from core.deal as deal, range(100000) as r
+`
+  using own = writeSqlFolder({'mart/big.sql': big})
+  const env = {LOANTAPE_SQL_DIR: own.path, LOANTAPE_MEMORY_MB: '64'}
+  const words = /'mart\.big' in .* needs more than 64 MB of memory/
+  const build = lab.run(['build', '--select', '+mart.big', '--json'], env)
+  await expectRefused(build, 'BUILD_MEMORY', words, 3)
+})
+
 test('a missing SQL folder is a wrong setting, and removing a failing check lets the next sync release', async () => {
   const folder = lab.copyFolder('repaired')
   const missing = runOnDay2('sync', folder, {LOANTAPE_SQL_DIR: '/nowhere/sql'})

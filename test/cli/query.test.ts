@@ -152,6 +152,13 @@ test('a query that changes, leaves or misreads the release is refused', async ()
   expect(readdirSync(join(lab.folder.root, '..'))).toEqual(['data', 'tape.key'])
 })
 
+test('a query that needs too much memory ends with its exit code and says what to do', async () => {
+  const sql = 'select list(range) from range(20000000)'
+  const query = lab.run(['query', sql, '--json'], {LOANTAPE_MEMORY_MB: '64'})
+  const words = /needs more memory .*nothing was changed\. Filter or aggregate more/
+  await expectRefused(query, 'QUERY_MEMORY', words)
+})
+
 test('the statements that a refused query suggests fit a terminal', async () => {
   const wrong = lab.run(['query', 'select 1 from core.deals', '--json'])
   const {message} = await expectRefused(wrong, 'QUERY_FAILED')
