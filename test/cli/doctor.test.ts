@@ -133,13 +133,18 @@ test('doctor finds what a job lacks, targets and databases that are out of reach
     pinned,
   ])
   writeJobFile(root, 'bank', {steps: [{do: 'export', profiles: ['csv'], deliver: ['bank']}]})
-  const named = {...env, LOANTAPE_TARGETS_FILE: join(root, 'targets.json')}
+  const named = {
+    ...env,
+    LOANTAPE_TARGETS_FILE: join(root, 'targets.json'),
+    LOANTAPE_POSTGRES_URL: 'postgres://reports:secret@127.0.0.1:1/reporting',
+  }
+  const away = 'The connection to PostgreSQL at 127.0.0.1:1/reporting failed (ECONNREFUSED).'
   for (const [target, words] of [
     ['share', [expect.stringMatching(/^targets: Target 'bank' is not in '.*': expected one of share\./)]],
     ['bank', []],
   ] as const) {
     writeFileSync(named.LOANTAPE_TARGETS_FILE, JSON.stringify({[target]: {kind: 'folder', path: root}}))
-    expect((await examine(named)).wrong).toEqual([...words, pinned])
+    expect((await examine(named)).wrong).toEqual([...words, expect.stringContaining(away), pinned])
   }
 })
 

@@ -1,5 +1,5 @@
 import {execFileSync} from 'node:child_process'
-import {readdirSync, rmSync, truncateSync, writeFileSync} from 'node:fs'
+import {readdirSync, rmSync, symlinkSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
@@ -115,6 +115,9 @@ test('a mapping that cannot be read is refused at once, by name and field', asyn
   rmSync(file)
   execFileSync('mkfifo', [file])
   await expectUnread('build', ['cannot be read (a pipe)'])
+  rmSync(file)
+  symlinkSync('nowhere', file)
+  await expectUnread('build', ['cannot be read (ENOENT)'])
 })
 
 test("a program without an account, or a batch beyond its importer's limits, stops an export", async () => {

@@ -30,19 +30,21 @@ test('a query asked to stop ends, however long it would take', async () => {
   expect(stderr).toContain('Asked to stop during the query. Nothing was changed. [INTERRUPTED]')
 })
 
-test('a run asked to stop ends after the next stored step, and the next one finishes it', async () => {
+test('a run asked to stop ends after the next stored step, and the next one continues from there', async () => {
   await using lab = await createLab({deals: someDeals(3)})
   const quiet = {write: () => true}
-  const stops: ((signal: string) => void)[] = []
-  const cli = createCli({env: {}, stdout: quiet, stderr: quiet, onStop: (stop) => stops.push(stop)})
-  const world = cli.createWorld({...lab.config, logLevel: 'silent'})
-  const onStep: typeof world.onStep = (reached) => {
-    if (reached === 'details stored') for (const stop of stops) stop('SIGTERM')
-    world.onStep(reached)
+  for (const step of ['details stored', 'checks passed']) {
+    const stops: ((signal: string) => void)[] = []
+    const cli = createCli({env: {}, stdout: quiet, stderr: quiet, onStop: (stop) => stops.push(stop)})
+    const world = cli.createWorld({...lab.config, logLevel: 'silent'})
+    const onStep: typeof world.onStep = (reached) => {
+      if (reached === step) for (const stop of stops) stop('SIGTERM')
+      world.onStep(reached)
+    }
+    const run = syncDeals(lab.config, {}, {...world, select: LEAST_TABLES, onStep})
+    expect(await failureOf(run), step).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+    expect(lab.currentReleaseId()).toBeUndefined()
   }
-  const run = syncDeals(lab.config, {}, {...world, select: LEAST_TABLES, onStep})
-  expect(await failureOf(run)).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
-  expect(lab.currentReleaseId()).toBeUndefined()
   expect(await lab.sync(new Date().toISOString())).toMatchObject({outcome: 'released'})
 })
 
