@@ -56,9 +56,7 @@ test('the page of a month shows what its export would issue, then that it is iss
   expect(await side.read()).not.toContain('not issued to')
   await using nextDay = await serveLab(lab, {now: '2026-04-01T09:00:00-04:00'})
   expect(await nextDay.readText()).toContain('1 entry of $350,000.00 of 2026-03 is not issued to quickbooks')
-  const books = await nextDay.read('/books')
-  for (const shown of ['Close 2026-03', 'href="/books/2026-03?for=quickbooks"'])
-    expect(books).toContain(shown)
+  expect(await nextDay.read('/books')).toContain('Close 2026-03')
 
   lab.service.store.insert([aDeal(3, {status: 'funded'})])
   await lab.sync('2026-04-30T23:30:00-04:00')

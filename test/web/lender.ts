@@ -29,7 +29,7 @@ Bridge for 12 months,loan_program,bridge_12mo,funded,amount,45000000,80
  * Creates a lender after two months, with limits, books, people, documents, one unreadable record and a failed night. Its deals
  * are the same on every machine, and no clock runs.
  */
-export async function useLender() {
+export async function useLender(days: readonly string[] = DAYS) {
   const lab = await useLab({tables: 'all'})
   const {store} = lab.service
   const own = lab.beside.use(writeSqlFolder({'seeds/limit.csv': LIMITS}))
@@ -39,7 +39,8 @@ export async function useLender() {
     ...lab.createWorld(now),
     realClock: {...realClock, now: () => Date.parse(now)},
   })
-  seedPortfolio(store, {deals: 240, seed: SEED, today: '2026-01-02'})
+  const [first = '', ...others] = days
+  seedPortfolio(store, {deals: 240, seed: SEED, today: first})
   const flip = {
     property_address: '12 Elm St, Austin, TX 78701',
     loan_program: 'fix_and_flip',
@@ -49,12 +50,12 @@ export async function useLender() {
     aDeal(1, {...flip, property_value_cents: 1_500_000_00n}),
     aDeal(2, {...flip, property_value_cents: 2_000_000_00n}),
   ])
-  let day = '2026-01-02'
-  for (const walked of DAYS) {
+  let day = first
+  for (const walked of [first, ...others]) {
     for (; day < walked; day = addDays(day, 1)) advanceDay(store, {seed: SEED, day: addDays(day, 1)})
     const now = `${walked}T23:30:00-05:00`
     const given = {config: {sqlDir: own.path}, world: createStill(now)}
-    if (walked !== DAYS.at(-1)) {
+    if (walked !== days.at(-1)) {
       await lab.walk(now, given)
       continue
     }
@@ -72,8 +73,10 @@ export async function useLender() {
     if (code !== 0) throw new Error(stderr)
     if (args[0] === 'accounting') setAccounts(lab.folder)
   }
-  const side = await serveLab(lab, {...config, env, jobs: readJobs(lab.config), world: createStill(NOW)})
-  for (const [index, day] of DAYS.entries()) {
+  const serve = (changes: Parameters<typeof serveLab>[1] = {}) =>
+    serveLab(lab, {...config, env, jobs: readJobs(lab.config), world: createStill(NOW), ...changes})
+  const side = await serve()
+  for (const [index, day] of days.entries()) {
     const at = Date.parse(`${day}T23:30:00-05:00`)
     const isFailed = index === 8
     side.stateDb.insert('job_run', {
@@ -88,5 +91,5 @@ export async function useLender() {
       ...(isFailed && {error_code: 'SOURCE_DOWN', error: 'The source is down.'}),
     })
   }
-  return {lab, side}
+  return {lab, side, serve}
 }
