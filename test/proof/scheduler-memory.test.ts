@@ -1,11 +1,10 @@
 import {setFlagsFromString} from 'node:v8'
 import {runInNewContext} from 'node:vm'
 import {expect, test} from 'vitest'
-import {realClock} from '../../src/core/clock.ts'
 import {endRun} from '../../src/schedule/job-runs.ts'
 import {createScheduler} from '../../src/schedule/scheduler.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {createWorldAt} from '../support/data.ts'
+import {createWorldBy} from '../support/data.ts'
 import {aJob} from '../support/jobs.ts'
 
 const MINUTE = 60_000
@@ -15,10 +14,8 @@ const BYTES_PER_RUN = 500
 test('the scheduler holds no more memory after 1,500 runs than after 300', async () => {
   setFlagsFromString('--expose-gc')
   const collect: () => void = runInNewContext('gc')
-  const start = '2026-06-01T00:00:00Z'
-  let now = Date.parse(start)
-  const clock = {now: () => now}
-  const world = {...createWorldAt(start), clock, realClock: {...realClock, ...clock}}
+  let now = Date.parse('2026-06-01T00:00:00Z')
+  const world = createWorldBy(() => now)
   using stateDb = openStateDb(':memory:')
   const job = aJob({schedule: '* * * * *', graceMinutes: 5})
   let runs = 0

@@ -134,8 +134,9 @@ test('a job that closes a month first issues and delivers what became known of e
   const walkOn = (day: string, loan_amount: number, status = 'funded') =>
     books.walk(day, {a: {loan_amount, status}})
   const exporting: Step = {do: 'export', profiles: ['xero'], period: 'previous'}
-  const runOn = (day: string, ...more: Step[]) => {
-    const job = monthEnd(close, exporting, ...more)
+  const deliver: Step = {do: 'deliver', targets: ['bank']}
+  const runOn = (day: string, steps: Step[] = [close, exporting]) => {
+    const job = monthEnd(...steps)
     return runJob(books.config, {job, slot: Date.parse(`${day}T11:00:00Z`)}, books.at(day))
   }
   await walkOn('2026-01-05', 100, 'draft')
@@ -144,14 +145,15 @@ test('a job that closes a month first issues and delivers what became known of e
   await runOn('2026-02-04')
   await books.learnLate('2026-01-22', '2026-02-10', 'a', '150.00')
   await walkOn('2026-03-02', 150)
-  const deliver: Step = {do: 'deliver', targets: ['bank']}
   const delivered = {outcome: 'delivered', batch_id: expect.stringContaining('2026-01-')}
   const {root} = books.folder
   books.config.targetsFile = join(root, 'targets.json')
-  expect(await failureOf(runOn('2026-03-04', deliver))).toMatchObject({code: 'TARGETS_INVALID'})
+  const delivering = [close, exporting, deliver]
+  for (const steps of [delivering, delivering.slice(1)])
+    expect(await failureOf(runOn('2026-03-04', steps))).toMatchObject({code: 'TARGETS_INVALID'})
   mkdirSync(join(root, 'bank'))
   writeFileSync(books.config.targetsFile, JSON.stringify({bank: {kind: 'folder', path: join(root, 'bank')}}))
-  expect(await runOn('2026-03-04', deliver)).toMatchObject({
+  expect(await runOn('2026-03-04', delivering)).toMatchObject({
     steps: [
       {
         result: {outcome: 'closed', period: '2026-02', not_issued: []},

@@ -8,6 +8,7 @@ import {createSupervisor} from '../../src/schedule/supervisor.ts'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
 import {acquireLock} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
+import {createWorldBy} from '../support/data.ts'
 import {startInbox} from '../support/inbox.ts'
 import {aJob} from '../support/jobs.ts'
 import {createLab} from '../support/lab.ts'
@@ -16,7 +17,7 @@ import {until} from '../support/until.ts'
 test('a run that waits minutes for its source yields its place to others, and retakes it once it progresses', async () => {
   await using lab = await createLab()
   let now = Date.now()
-  const world = {...lab.createWorld(), realClock: {now: () => now, sleep: async () => undefined}}
+  const world = createWorldBy(() => now)
   requireWritable(lab.folder)
   using stateDb = openStateDb(lab.folder.stateDb)
   const supervisor = createSupervisor(

@@ -9,7 +9,7 @@ import {beginRun, claimRun, endRun, recordSlot} from '../../src/schedule/job-run
 import {pingDeadMan, tellPeople} from '../../src/schedule/tell.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {startTestServer} from '../source/test-server.ts'
-import {createWorldAt} from '../support/data.ts'
+import {createWorldBy} from '../support/data.ts'
 import {startInbox} from '../support/inbox.ts'
 import {aManifest} from '../support/releases.ts'
 import {useShared} from '../support/set-up.ts'
@@ -21,11 +21,7 @@ let now: number
 let stateDb: StateDb
 let config: Config
 
-const world = () => ({
-  ...createWorldAt('2026-06-01T00:00:00Z'),
-  clock: {now: () => now},
-  realClock: {now: () => now, sleep: () => Promise.resolve()},
-})
+const world = () => createWorldBy(() => now)
 
 const isoNow = () => new Date(now).toISOString()
 

@@ -90,3 +90,8 @@ export function createWorldAt(now: string): World {
   const world = createWorld(now)
   return {...world, realClock: {...realClock, ...world.clock}, random: () => 0.5}
 }
+
+/** Creates a world with both clocks as `now` says (ms since the epoch), in which waiting takes no time. */
+export function createWorldBy(now: () => number): World {
+  return {...createWorld(), clock: {now}, realClock: {now, sleep: () => Promise.resolve()}}
+}

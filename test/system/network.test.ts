@@ -85,33 +85,3 @@ test.each([
   expect([code, /\[([A-Z_]+)\]\s*$/.exec(stderr)?.[1]]).toEqual([6, 'SOURCE_UNREACHABLE'])
   expect(lab.service.requests.count).toBe(requests)
 })
-
-test('a batch arrives in a bucket, sent by a process of its own', async () => {
-  const put: string[] = []
-  const store = await listen(
-    createServer((request, response) => {
-      put.push(`${request.method} ${request.url} ${request.headers.authorization?.split(' ')[0]}`)
-      request.resume().on('end', () => response.setHeader('etag', '"1"').end())
-    }),
-  )
-  writeFileSync(at('secret'), 'hush')
-  const bucket = {kind: 's3', bucket: 'batches', region: 'eu-west-1', endpoint: `http://127.0.0.1:${store}`}
-  writeFileSync(
-    at('targets.json'),
-    JSON.stringify({lake: {...bucket, access_key_id: 'AKIA1', secret_key_file: at('secret')}}),
-  )
-  const own = {
-    LOANTAPE_TARGETS_FILE: at('targets.json'),
-    LOANTAPE_DETAIL: 'off',
-    LOANTAPE_DATA_DIR: at('data'),
-  }
-  for (const words of [['sync'], ['export', 'csv', '--table', 'core.deal', '--deliver', 'lake']]) {
-    const {code, stderr} = await lab.start(words, own).ended
-    expect(code, stderr).toBe(0)
-  }
-  expect(put.map((line) => line.replace(/csv\/[^/]+/, 'csv/…'))).toEqual(
-    ['core.deal.csv', 'datapackage.json', 'manifest.json'].map(
-      (name) => `PUT /batches/csv/…/${name} AWS4-HMAC-SHA256`,
-    ),
-  )
-})
