@@ -1,7 +1,6 @@
 import type {IncomingMessage} from 'node:http'
 import {text} from 'node:stream/consumers'
 import {createDealClient} from '../../src/client/client.ts'
-import type {DealStatus} from '../../src/contract/deal.ts'
 import {sendJson, startTestServer} from '../source/test-server.ts'
 
 export type Wire = Record<string, unknown>
@@ -23,9 +22,8 @@ export interface Dialect {
   deals: string
   /** The child lists: the last path segment here, and in the Deal Financing Service. */
   children: Record<string, string>
-  /** Query parameters: the size of a page, and the filter by status. */
+  /** The query parameter for the size of a page. */
   size: string
-  filter: string
   /** Answers a request for a token; undefined for other requests. */
   token?: (got: Got) => Answer | undefined
   isAllowed: (got: Got) => boolean
@@ -35,7 +33,6 @@ export interface Dialect {
   own: (record: Wire) => unknown
   deal: (deal: Wire) => Wire
   child: (kind: string, record: Wire) => Wire
-  status: (theirs: string) => string
 }
 
 const MOST_ROWS = 1000
@@ -63,11 +60,9 @@ export async function serveForeign(dialect: Dialect, {base, key}: {base: string;
     }
     const ours = child === undefined ? '' : dialect.children[child]
     if (ours === undefined) return {status: 404, body: {}}
-    const status = url.searchParams.get(dialect.filter)
-    const filter = status === null ? {} : {stage: dialect.status(status) as DealStatus}
     const all = id
       ? (await readAll(client[ours as 'borrowers'].list(id))).map((one) => dialect.child(ours, one))
-      : (await readAll(client.deals.list(filter))).map(dialect.deal)
+      : (await readAll(client.deals.list())).map(dialect.deal)
     const from = dialect.startOf(url)
     const to = from + Math.min(MOST_ROWS, Number(url.searchParams.get(dialect.size) ?? 7))
     return dialect.page(all.slice(from, to), {url, next: to < all.length ? to : null})
