@@ -12,10 +12,17 @@ interface TestClock extends RealClock {
 /** The instant at which the real clock of a test world starts. */
 export const START: number = Date.parse('2026-01-31T12:00:00Z')
 
-function createTestClock(): TestClock {
+export interface TestWorld extends World {
+  realClock: TestClock
+  abort: () => void
+}
+
+/** Creates a world whose waits are instant and whose jitter is always half the maximum. */
+export function createTestWorld(): TestWorld {
+  const stop = new AbortController()
   let instant = START
   const sleeps: number[] = []
-  return {
+  const realClock: TestClock = {
     sleeps,
     now: () => instant,
     sleep: async (ms, signal) => {
@@ -26,20 +33,10 @@ function createTestClock(): TestClock {
       signal?.throwIfAborted()
     },
   }
-}
-
-export interface TestWorld extends World {
-  realClock: TestClock
-  abort: () => void
-}
-
-/** Creates a world whose waits are instant and whose jitter is always half the maximum. */
-export function createTestWorld(): TestWorld {
-  const stop = new AbortController()
   return {
     ...createWorldAt('2026-01-31T23:00:00Z'),
     signal: stop.signal,
-    realClock: createTestClock(),
+    realClock,
     abort: () => stop.abort(),
   }
 }

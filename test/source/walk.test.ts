@@ -5,10 +5,6 @@ import {failureOf} from '../support/lab.ts'
 import {createGate, type Handler, passTurns, sendJson, startTestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, type TestWorld} from './test-world.ts'
 
-function aWalk(changes: Partial<WalkRequest> = {}): WalkRequest {
-  return {path: '/deals', pageSize: 2, ...changes}
-}
-
 async function withWalk<T>(
   handler: Handler,
   use: (
@@ -19,7 +15,10 @@ async function withWalk<T>(
 ): Promise<T> {
   await using server = await startTestServer(handler)
   await using client = createClient(aClientConfig({baseUrl: server.url}), world)
-  return await use(walkPages(aWalk(request), client), {requests: server.requests, world})
+  return await use(walkPages({path: '/deals', pageSize: 2, ...request}, client), {
+    requests: server.requests,
+    world,
+  })
 }
 
 /** Serves pages `c1` → `c2` → … of one record each. Page n is requested with cursor `c<n>`, the first one without. */
@@ -35,11 +34,7 @@ function pagesUpTo(count: number): Handler {
   }
 }
 
-async function collect(walk: AsyncGenerator<Page>): Promise<Page[]> {
-  const pages: Page[] = []
-  for await (const page of walk) pages.push(page)
-  return pages
-}
+const collect = (walk: AsyncGenerator<Page>): Promise<Page[]> => Array.fromAsync(walk)
 
 test('in a filtered list a status may be spelled otherwise, or be unreadable, but not be another', async () => {
   const walkOf = (...statuses: unknown[]) =>
