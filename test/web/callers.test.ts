@@ -133,11 +133,11 @@ test('downloads read without end delay nobody else, and lose their places after 
 
 const EVENT = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
 
-test('250 connections that send half a body silence neither probes nor webhooks', async () => {
+test('250 connections that send half a body silence neither probes nor webhooks, and the oldest of whoever has most are closed', async () => {
   const port = Number(new URL(side.url).port)
   const sockets: Socket[] = []
   for (let index = 0; index < 250; index += 1) {
-    const socket = connect({port, host: '127.0.0.1', localAddress: ANN})
+    const socket = connect({port, host: '127.0.0.1', localAddress: index === 190 ? BOB : ANN})
     socket.on('error', () => undefined)
     await new Promise((resolve) => socket.once('connect', resolve))
     socket.write(HALF_A_BODY)
@@ -151,6 +151,8 @@ test('250 connections that send half a body silence neither probes nor webhooks'
     headers: signEvent(SECRET, 'evt_1', EVENT),
   })
   expect(answer.status).toBe(202)
+  await until(() => sockets[0]?.closed)
+  expect(sockets[190]?.closed).toBe(false)
   for (const socket of sockets) socket.destroy()
 })
 

@@ -403,10 +403,10 @@ test('an action on a full disk says so', async () => {
   const {page_count: pages} = stateDb.one(z.object({page_count: z.number()}), 'pragma page_count')
   stateDb.run(`pragma max_page_count = ${pages}`)
   const long = {do: 'note', about: 'day', subject: '2026-03-02', note: 'x'.repeat(500)}
-  const said = new Set<string>()
-  for (let turn = 0; turn < 20; turn += 1) said.add(await (await post(long)).text())
+  let said = ''
+  for (let turn = 0; turn < 20; turn += 1) said = await (await post(long)).text()
   stateDb.run('pragma max_page_count = 1073741823')
-  expect([...said].at(-1)).toMatch(
+  expect(said).toMatch(
     /^The disk or its quota is full: State database '.*' cannot be used: database or disk is full\.\n$/,
   )
 })
