@@ -1,4 +1,4 @@
-import {readFileSync} from 'node:fs'
+import {appendFileSync, cpSync, readFileSync} from 'node:fs'
 import {join, relative} from 'node:path'
 import {expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
@@ -11,44 +11,8 @@ import {useLab} from '../support/set-up.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
 import {block, chartIn, serveLab, textOf} from './side.ts'
 
-const FENCE = '```'
-
-const PAGE = `# By state & more
-
-See [Texas](/portfolio?state=TX), [runs](/runs) and [elsewhere](//example.com/x), [up](/.//example.com), [on](/\\example.com), [odd](//[), [out](https://example.com), [bad](javascript:alert(1)), **bold** <script>alert(1)</script>.
-
-${FENCE}json
-{"a": "<b>"}
-${FENCE}
-
-## What's open
-
-${block(
-  'table',
-  `select
-  coalesce(state, 'All') as "where_name",
-  '/deals?part=open' || coalesce('&state=' || url_encode(state), '') as "where_name_href",
-  sum(loan_amount) as amount,
-  100 * (sum(loan_amount) / max(sum(loan_amount)) over ()) as amount_bar,
-  count(*) as deals,
-  '/deals?part=open' || coalesce('&state=' || url_encode(state), '') as deals_href,
-  count(*) filter (where status = 'closing') as closing,
-  '/deals?status=closing' as closing_href,
-  'warned' as deals_tone,
-  state is null as is_total
-from core.deal
-group by rollup (state)
-order by is_total, state`,
-)}${block('table deals=all heading="All of them"', `select count(*) as deals, '/deals?part=open' as deals_href from core.deal`)}${block(
-  'number',
-  `select sum(loan_amount) as exact, sum(loan_amount) as "at a glance", usd(sum(loan_amount)) as "at a glance_note", -1500.00::decimal(18, 2) as loss, 'n' as loss_note from core.deal`,
-)}${block('choices label="Show"', `select unnest(['a', 'b']) as name, '/pages/more?show=' || name as name_href, name = $show as is_current`)}${block(
-  'text',
-  `select 'asked for ' || coalesce($show, 'nothing') || ', and ' || counted(1, 'deal') || ' of ' || pct(61.44) as words`,
-)}${block('notice empty=""', 'select 1 where false')}${block('table heading="Nothing" empty="None at all."', 'select 1 where false')}${block(
-  'line title="Two months" values="Exactly"',
-  `select * from (values ('2026-01', 'a', 0.1::decimal(38, 2), false), ('2026-01', 'All', 0.3, true), ('2026-02', 'a', 12345678901234567890123456789012.34, false)) as t(month, series, amount, is_total)`,
-)}${block('line values="Numbers"', `select * from (values ('2026-01', 1, 2), ('2026-02', 3, 4)) as t(month, a, b)`)}${block('line values="Falling"', `select * from (values ('2026-02', 3), ('2026-01', 1)) as t(month, a)`)}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('table heading=By state', 'select 1')}${block('table deals=al', 'select 1')}${block('bar', "select 1 as place, 'series ' || range as series, 1 as n from range(9)")}${block('pie', 'select 1')}${block('table', 'drop table core.deal')}${block('table', 'select 1\nfrom nowhere')}- one\n- two\n\n  ${FENCE}sql text\n  select 'within a list'\n  ${FENCE}\n\n> ${FENCE}sql table\n> from elsewhere\n> ${FENCE}\n\n${FENCE}page parts/breakdown dimension=stat\n${FENCE}\n`
+/** A folder of models, checks and pages of one's own. */
+const OWN = join(import.meta.dirname, '../golden/own')
 
 const lab = await useLab({tables: 'all'})
 const {store} = lab.service
@@ -58,39 +22,10 @@ store.insert([
 ])
 const docs = readFileSync(join(import.meta.dirname, '../../docs/workbench.md'), 'utf8')
 const [, shown = ''] = /^````markdown\n(.*?)^````$/ms.exec(docs) ?? []
-const AGE = `-- Ages.
--- grain: deal_id
--- per: deal_id
--- deal_id: the id
--- days: since it began
-select deal_id, cast(getvariable('as_of') as date) - min(business_date) as days from raw.deal_version group by all
-`
-const own = lab.beside.use(
-  writeSqlFolder({
-    'risk/age.sql': AGE,
-    'checks/looks_like_amounts.sql': `-- Nothing is asked.
--- severity: warn
-select '1200.10' as deal_id, '4100.20' as account_code, '12.50' as loan_program, 3.00::decimal(18, 2) as amount
-`,
-    'pages/more.md': PAGE,
-    'pages/shown.md': shown,
-    'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
-    'pages/said.md': `Before.\n\n### Three\n\n${block('facts', "select 'funded' as status, 118 as deals, 1.00::decimal(18, 2) as amount")}After it, **bold**.\n\n#### Four\n\n- one\n- two\n\n> quoted\n\n${FENCE}\ncode\n${FENCE}\n\n${block('records', "select 'First' as name, 1 as n, 'why' as reason_prose union all select 'Second', 2, null")}${block('lead', "select 'a sentence' as words")}${block('matrix', "select 'TX' as state, 'open' as status, 3 as deals")}${block('number', 'select 7 as deals')}${block('table', "select 'TX' as state, 3 as deals, 50 as deals_bar")}`,
-    'pages/written.md': block(
-      'deals heading="Listed" note="As written."',
-      `-- order by amount\nselect 'deal_' || range as deal_id, range::decimal(18, 2) as amount, range % 7 as term, 'order by' as x from range(120) order by (range % 7), deal_id -- :(`,
-    ),
-    'pages/listed.md': `[Again](?page=2), [there](#there), [out](https://example.com)\n\n## There\n\n${block('deals', `select 'deal_' || range as deal_id, 1.00::decimal(18, 2) as amount from range(1200)`)}${block('pages', 'select 120, 50')}`,
-    'pages/twice.md': `${block('deals', `select 'deal_' || range % 2 as deal_id, 1.50 as amount from range(3)`)}${block('deals heading="Hidden" empty=""', `select 'a' as deal_id, 1.50 as amount where false`).replace('sql', 'SQL')}${block('records', "select 'one' as name, [{deal_id: 'deal_000001', amount: 1}] as deals_rows")}`,
-    'pages/asked.md': `${block('table', `select $größe as g, $show as a, '$show' as b, /* $show */ $none as c, $t$$show$t$ as d, e'\\'$show' as e, 1 as f$show -- $show`)}${block('table', 'select ? as given')}${block('table', "select 1 as x, 'no' as is_total")}${block('table', "select [{'text': 'a', 'href': '/'}, {'text': 'b', 'href': null}] as lines, [1] as list")}${block('table', 'select [1] as only_list')}${block('table', `select 1 as x -- ${'"'.repeat(4000)}`)}`,
-    'pages/state/runs.md': '## Ours\n',
-    'pages/untitled.md':
-      block('title', "select 'x' where false") + block('text name=said', "select 'x' as words"),
-    'pages/called.md': `${FENCE}sh\n# no title\n${FENCE}\n\nCalled so\n=========\n`,
-    'pages/held.md': `# Held\n\n${block('text name=said', "select 'said by ' || coalesce($show, $constructor, 'nobody') as words")}`,
-    'pages/holding.md': `# Holding\n\n${['parts/figures', 'held', 'holding', 'nowhere', 'parts/findings'].map((name) => `${FENCE}page ${name}\n${FENCE}\n`).join('\n')}`,
-  }),
-)
+const own = lab.beside.use(writeSqlFolder({'pages/shown.md': shown}))
+cpSync(OWN, own.path, {recursive: true})
+const tooLong = `select 1 as x -- ${'"'.repeat(4000)}`
+appendFileSync(join(own.path, 'pages/asked.md'), block('table', tooLong))
 await lab.sync('2026-03-02T23:30:00-05:00', {config: {sqlDir: own.path}})
 const side = await serveLab(lab, {sqlDir: own.path})
 const release = requireRelease(lab.folder)
@@ -270,7 +205,8 @@ test('a chart leaves totals out, and its values are listed with it, newest first
 
 test('a failing block says where and why, an empty one shows its own text, and the rest is unaffected', async () => {
   const shown = textOf(more)
-  const lineOf = (text: string) => PAGE.slice(0, PAGE.indexOf(text)).split('\n').length
+  const page = readFileSync(join(OWN, 'pages/more.md'), 'utf8')
+  const lineOf = (text: string) => page.slice(0, page.indexOf(text)).split('\n').length
   for (const [text, problem] of [
     ['from nowhere', 'Query refused: Catalog Error'],
     ['sql table colour', "Option 'colour': expected one of"],
