@@ -49,28 +49,20 @@ test('by month, each table with a date has a file per month, which Hive readers 
     ['core.status_change/month=2026-02/core.status_change.parquet', 1, '30.30'],
   ])
   await using db = await openDatabase()
-  const read = (table: string, options: string) =>
-    `read_parquet(${quoteLiteral(join(dir, table, '*/*.parquet'))}, hive_partitioning = true ${options})`
-  expect(
-    await db.all(
-      z.object({month: z.string(), rows: z.string()}),
-      `select month, count(*) as rows from ${read('core.status_change', ', hive_types = {month: varchar}')}
-       group by month order by month`,
-    ),
-  ).toEqual([
-    {month: '2026-01', rows: '2'},
-    {month: '2026-02', rows: '1'},
-  ])
+  const read = (line: string, table: string, options = '') => {
+    const files = quoteLiteral(join(dir, table, '*/*.parquet'))
+    const from = `read_parquet(${files}, hive_partitioning = true ${options})`
+    return db.column(z.string(), `select ${line} as line from ${from} order by line`)
+  }
+  const months = await read(
+    `distinct month || ': ' || count(*) over (partition by month)`,
+    'core.status_change',
+    ', hive_types = {month: varchar}',
+  )
+  expect(months).toEqual(['2026-01: 2', '2026-02: 1'])
   // The partition key of the path is not a column of the file.
-  expect(
-    await db.all(
-      z.object({month: z.string(), partition_month: z.string()}),
-      `select month::varchar as month, partition_month from ${read('core.movement', '')} order by partition_month`,
-    ),
-  ).toEqual([
-    {month: '2026-02-01', partition_month: '2026-01'},
-    {month: '2026-02-01', partition_month: '2026-02'},
-  ])
+  const keys = await read(`month || ' in ' || partition_month`, 'core.movement')
+  expect(keys).toEqual(['2026-02-01 in 2026-01', '2026-02-01 in 2026-02'])
 })
 
 test('every file is zstd and names no release, so that of an unchanged table stays the same', async () => {

@@ -100,21 +100,19 @@ test('every table arrives with its rows, types and comments', async () => {
      from kinds.row order by money desc`,
   )
   expect(rows).toEqual(TYPES)
-  const types = await query(
-    `select string_agg(format_type(atttypid, atttypmod), ', ' order by attnum) as types,
-       obj_description(attrelid) as about, max(col_description(attrelid, 2)) as money,
+  const types = `string_agg(format_type(atttypid, atttypmod), ', ' order by attnum)`
+  const [described] = await query(
+    `select ${types} as types, obj_description(attrelid) as about, max(col_description(attrelid, 2)) as money,
        (select reltuples from pg_class where oid = attrelid) as planned
      from pg_attribute where attrelid = 'kinds.row'::regclass and attnum > 0 group by attrelid`,
   )
-  expect(types).toEqual([
-    {
-      types:
-        'text, numeric(18,2), numeric(38,2), numeric(38,38), bigint, double precision, date, timestamp with time zone, boolean, text',
-      about: "What\\s's there.",
-      money: "USD, 'exact'",
-      planned: 2,
-    },
-  ])
+  expect(described).toEqual({
+    types:
+      'text, numeric(18,2), numeric(38,2), numeric(38,38), bigint, double precision, date, timestamp with time zone, boolean, text',
+    about: "What\\s's there.",
+    money: "USD, 'exact'",
+    planned: 2,
+  })
 })
 
 test('names that PostgreSQL cannot have, or would cut to the same one, are refused; a long one is published', async () => {
@@ -295,13 +293,13 @@ test('the reader role, also when named later, may read everything and change not
   expect(await query(reads)).toEqual([{reads: true}])
   expect(await publish(one, {reader: 'reader'})).toMatchObject({outcome: 'published'})
   expect(await shown()).toEqual([1])
-  const rights = await query(
+  const [rights] = await query(
     `select has_table_privilege('reader', 'core.deal', 'select') as reads,
        has_table_privilege('reader', 'loantape.release', 'select') as knows,
        has_schema_privilege('reader', 'mart', 'usage') as enters,
        has_table_privilege('reader', 'core.deal', 'insert, update, delete') as writes`,
   )
-  expect(rights).toEqual([{reads: true, knows: true, enters: true, writes: false}])
+  expect(rights).toEqual({reads: true, knows: true, enters: true, writes: false})
 })
 
 test('foreign objects are never touched, and what others made of published tables or beside them is named', async () => {

@@ -43,31 +43,24 @@ async function openBook(dir: string): Promise<Workbook> {
   return book
 }
 
-const valuesOf = (book: Workbook, sheet: string) =>
-  book
-    .getWorksheet(sheet)!
-    .getRows(1, book.getWorksheet(sheet)!.rowCount)!
-    .map((row) => (row.values as unknown[]).slice(1))
+function valuesOf(book: Workbook, name: string) {
+  const sheet = book.getWorksheet(name)!
+  return sheet.getRows(1, sheet.rowCount)!.map(({values}) => (values as unknown[]).slice(1))
+}
+
+/** A text with characters that are escaped. */
+const rich = (text: string) => ({richText: [{text}]})
 
 test('cells are typed and formatted, a formula is a text, and the header is frozen and filtered', async () => {
   const book = await openBook((await write()).dir)
-  expect(valuesOf(book, 'core.deal').slice(1)).toEqual(
-    [
-      [
-        'deal_1',
-        '=HYPERLINK("http://x")',
-        1234567.8,
-        0.614,
-        61.4,
-        new Date('2026-01-05T00:00:00Z'),
-        new Date('2026-01-05T15:00:00Z'),
-        true,
-        '9007199254740993',
-      ],
-      ['deal_2', {richText: [{text: ' & <b> \nx'}]}, -0.01, null, null, null, null, false, 7],
-      ['deal_3', null, '9999999999999999.99', 1, 100, '1900-02-28', new Date('2026-07-05T15:00:00Z')],
-    ].map((row) => row.map((value) => value ?? undefined)),
-  )
+  const none = undefined
+  const day = new Date('2026-01-05')
+  const [winter, summer] = [new Date('2026-01-05T15:00:00Z'), new Date('2026-07-05T15:00:00Z')]
+  expect(valuesOf(book, 'core.deal').slice(1)).toEqual([
+    ['deal_1', '=HYPERLINK("http://x")', 1234567.8, 0.614, 61.4, day, winter, true, '9007199254740993'],
+    ['deal_2', rich(' & <b> \nx'), -0.01, none, none, none, none, false, 7],
+    ['deal_3', none, '9999999999999999.99', 1, 100, '1900-02-28', summer],
+  ])
   const sheet = book.getWorksheet('core.deal')!
   expect(sheet.getCell('B2').formula).toBeUndefined()
   const formats = ['#,##0.00', '0.0%', '0.0"%"', 'yyyy-mm-dd', 'yyyy-mm-dd hh:mm:ss', '#,##0']
@@ -91,29 +84,14 @@ test('a text that a spreadsheet would decode or XML not hold is escaped, a numbe
       date '20000-06-01' as k`,
   })
   const [head, row] = valuesOf(await openBook((await write(published)).dir), 'core.deal')
-  expect(head?.[0]).toEqual({richText: [{text: '_x005F_x0041_'}]})
-  const escaped = {richText: [{text: '_x005F_x0041_ _xyz_ __x005F_x000d_'}]}
-  const odd = ['a_x000D_\n_x005F_x0041_x0001_x0041__xFFFE__x007F__x001B_ ', '[_x005F_x0041_]']
-  const kept = odd.map((text) => ({richText: [{text}]}))
-  const lastSecond = new Date('2026-02-28T23:59:59Z')
-  const edges = [
-    0.001234567890123,
-    '9999-12-31 23:59:59.999999',
-    lastSecond,
-    123.4,
-    new Date('1900-03-01'),
-    '20000-06-01',
-  ]
+  expect(head?.[0]).toEqual(rich('_x005F_x0041_'))
   expect(row).toEqual([
-    escaped,
-    'Net',
-    1234567890123.45,
-    '12345678901234.56',
-    1 / 3,
-    'NaN',
-    1e300,
-    ...kept,
-    ...edges,
+    rich('_x005F_x0041_ _xyz_ __x005F_x000d_'),
+    ...['Net', 1234567890123.45, '12345678901234.56', 1 / 3, 'NaN', 1e300],
+    rich('a_x000D_\n_x005F_x0041_x0001_x0041__xFFFE__x007F__x001B_ '),
+    rich('[_x005F_x0041_]'),
+    ...[0.001234567890123, '9999-12-31 23:59:59.999999', new Date('2026-02-28T23:59:59Z'), 123.4],
+    ...[new Date('1900-03-01'), '20000-06-01'],
   ])
 })
 
@@ -164,13 +142,10 @@ test('a table with more rows than a sheet holds continues on the next, header in
   const book = await openBook(dir)
   const names = ['mart.long', 'mart.long (2)', 'mart.long (3)']
   expect(book.worksheets.map(({name}) => name)).toEqual(['Summary', ...names])
-  const sheets = names.map((name) => valuesOf(book, name).flat())
-  expect(sheets.map(([head, ...rest]) => [head, rest.length])).toEqual([
-    ['i', 10],
-    ['i', 10],
-    ['i', 5],
-  ])
-  expect(sheets.flatMap(([, ...rest]) => rest)).toEqual(Array.from({length: 25}, (_, index) => index))
+  const [first = [], second = [], third = []] = names.map((name) => valuesOf(book, name).flat())
+  expect([first.length, second.length, third.length]).toEqual([11, 11, 6])
+  const numbers = Array.from({length: 25}, (_, index) => index)
+  expect([first, second, third].flat().filter((value) => value !== 'i')).toEqual(numbers)
   // Instead of waiting forever.
   const nowhere = writeXlsx({db, source: release, tables: ['core.deal'], dir: join(dir, 'no')})
   await expectFailure(nowhere, 'ENOENT')

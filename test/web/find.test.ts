@@ -39,15 +39,10 @@ async function find(q: string, {at = side, others = '', token = ''} = {}) {
   expect(answer.status, text).toBe(200)
   expect(text).not.toContain('class="failed"')
   expect(text).not.toContain('<i>')
-  const groups = text.split('<h2>').slice(1)
-  return Object.fromEntries(
-    groups
-      .filter((group) => !group.includes('class="empty"'))
-      .map((group) => [
-        group.slice(0, group.indexOf('<')),
-        [...group.matchAll(/href="([^"]*)"/g)].map(([, href = '']) => href.replaceAll('&amp;', '&')),
-      ]),
-  )
+  const found = text.split('<h2>').filter((group, index) => index > 0 && !group.includes('class="empty"'))
+  const addressesIn = (group: string) =>
+    [...group.matchAll(/href="([^"]*)"/g)].map(([, href = '']) => href.replaceAll('&amp;', '&'))
+  return Object.fromEntries(found.map((group) => [group.slice(0, group.indexOf('<')), addressesIn(group)]))
 }
 
 test('the id of a deal leads to it at once, on the day that is shown, whichever deals are chosen', async () => {
