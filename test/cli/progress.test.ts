@@ -93,30 +93,29 @@ test('log lines stand on their own, the line comes back after them, and nothing 
   expect(written).toEqual([])
 })
 
-test('off a terminal the same facts are logged at most every 5 seconds, even if nothing moves', () => {
+test('off a terminal the same facts, and a wait for the rate limit, are logged at most every 5 seconds, even if nothing moves', () => {
   const {report, end, written} = runOn({isTTY: false})
-  go(report, {...details, source: {waitedMs: 700, waitingSince: null}}, 5, 6)
+  const source: {waitedMs: number; waitingSince: number | null} = {waitedMs: 700, waitingSince: null}
+  go(report, {...details, source}, 5, 6)
+  source.waitingSince = Date.now()
+  vi.advanceTimersByTime(5000)
+  source.waitingSince = null
   report({...models, done: 3})
-  vi.advanceTimersByTime(14_000)
+  vi.advanceTimersByTime(9000)
   end()
   vi.advanceTimersByTime(60_000)
   const lines = written.map((text) => JSON.parse(text))
   const [first = 0, ...later] = lines.map(({time}) => Date.parse(String(time)))
   expect(later.map((time) => time - first)).toEqual([5000, 10_000, 15_000, 20_000])
   expect(lines[1]).toMatchObject({step: 'details', unit: 'details', done: 24, total: 2500, waited_ms: 700})
+  expect(lines.map(({reason}) => reason)).toEqual([
+    undefined,
+    undefined,
+    'waiting: rate limit',
+    undefined,
+    undefined,
+  ])
   expect(lines[4]).toMatchObject({step: 'models', unit: 'models', done: 3, total: 43, msg: 'progress'})
-})
-
-test('off a terminal a wait for the rate limit is logged while it lasts', () => {
-  const {report, written} = runOn({isTTY: false})
-  const source: {waitedMs: number; waitingSince: number | null} = {waitedMs: 0, waitingSince: null}
-  report({...details, source})
-  source.waitingSince = Date.now()
-  vi.advanceTimersByTime(5000)
-  source.waitingSince = null
-  vi.advanceTimersByTime(5000)
-  const reasons = written.map((text) => JSON.parse(text).reason)
-  expect(reasons).toEqual([undefined, 'waiting: rate limit', undefined])
 })
 
 /**

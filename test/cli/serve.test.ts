@@ -1,6 +1,6 @@
-import {existsSync, mkdirSync, renameSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, renameSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {serveHere} from '../support/command.ts'
@@ -13,36 +13,28 @@ import {
   readState,
   writeJobFile,
 } from '../support/jobs.ts'
-import {
-  createLab,
-  type Lab,
-  MAIN,
-  someDeals,
-  startProcess,
-  stopProcess,
-  untilListens,
-} from '../support/lab.ts'
+import {MAIN, someDeals, startProcess, stopProcess, untilListens} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {signEvent} from '../support/webhooks.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
-let lab: Lab
-let env: Record<string, string>
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(3)})
+const [jobsDir, rates] = ['jobs', 'rates.json'].map((name) => join(lab.folder.root, '..', name)) as [
+  string,
+  string,
+]
+const env = {LOANTAPE_JOBS_DIR: jobsDir, LOANTAPE_WEB_PORT: '0', LOANTAPE_RATES_FILE: rates}
+writeFileSync(rates, RATES_FILE)
 
-beforeEach(async () => {
-  lab = await createLab({tables: FEW_TABLES, deals: someDeals(3)})
-  const jobsDir = join(lab.folder.root, '../jobs')
+beforeEach(lab.remember())
+beforeEach(() => {
+  rmSync(jobsDir, {recursive: true, force: true})
   mkdirSync(jobsDir)
-  const rates = join(jobsDir, '../rates.json')
-  writeFileSync(rates, RATES_FILE)
-  env = {LOANTAPE_JOBS_DIR: jobsDir, LOANTAPE_WEB_PORT: '0', LOANTAPE_RATES_FILE: rates}
   disableBuiltInJobs(jobsDir)
 })
 
-afterEach(() => lab[Symbol.asyncDispose]())
-
-const writeJob = (name: string, fields: Record<string, unknown>) =>
-  writeJobFile(env.LOANTAPE_JOBS_DIR ?? '', name, fields)
+const writeJob = (name: string, fields: Record<string, unknown>) => writeJobFile(jobsDir, name, fields)
 
 const SECRET = `whsec_${btoa('k'.repeat(32))}`
 
@@ -111,7 +103,6 @@ test('a server reads its jobs anew, is not ready while its state database cannot
     await untilAnswers(503)
   }
   await untilAnswers(200)
-  const jobsDir = env.LOANTAPE_JOBS_DIR ?? ''
   renameSync(jobsDir, `${jobsDir}.away`)
   await untilAnswers(503)
   await untilTold('/metrics', 'loantape_alarm{name="served",state="JOB_INVALID"} 1')
