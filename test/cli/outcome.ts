@@ -1,7 +1,8 @@
 import {expect} from 'vitest'
 import {z} from 'zod'
 import type {DataFolder} from '../../src/store/data-folder.ts'
-import {findCurrentRelease, openRelease, requireRelease} from '../../src/store/release.ts'
+import {openRelease, requireRelease} from '../../src/store/release.ts'
+import {anyRow} from '../support/data.ts'
 import type {Ended} from '../support/lab.ts'
 
 const failureSchema = z.strictObject({
@@ -47,7 +48,8 @@ export async function expectRefused(
 
 /** Reads what readers see of a data folder: the current release and its totals. */
 export async function readStanding(folder: DataFolder) {
-  await using db = await openRelease(requireRelease(folder))
-  const summary = await db.all(z.record(z.string(), z.unknown()), 'from mart.portfolio_summary')
-  return {releaseId: findCurrentRelease(folder)?.manifest.release_id, summary}
+  const release = requireRelease(folder)
+  await using db = await openRelease(release)
+  const summary = await db.all(anyRow, 'from mart.portfolio_summary')
+  return {releaseId: release.manifest.release_id, summary}
 }
