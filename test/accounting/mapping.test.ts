@@ -10,6 +10,8 @@ import {
 } from '../../src/accounting/mapping.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
+const TRACKED = {name: 'a', option: 'b'}
+const LONG = 'x'.repeat(101)
 const smallest = {receivable: {'*': {code: '1', name: 'Loans'}}, clearing: {code: '2', name: 'Clearing'}}
 
 const parse = (mapping: unknown) =>
@@ -29,15 +31,11 @@ const refused: [string, unknown, string][] = [
   ['has an empty code', {...smallest, clearing: {code: '', name: 'C'}}, 'clearing.code: expected a value'],
   ['has spaces around a name', {...smallest, class: ' A'}, 'class: expected no spaces around'],
   ['has a line end in a name', {...smallest, location: 'A\nB'}, 'location: expected no line ends'],
+  ['has a long name', {...smallest, ended: {code: '3', name: LONG}}, 'ended.name: expected at most 100'],
   [
-    'has a name that is too long',
-    {...smallest, ended: {code: '3', name: 'x'.repeat(101)}},
-    'ended.name: expected at most 100 characters',
-  ],
-  [
-    'has a name that is too long for one ending',
-    {...smallest, ended: {sold: {code: '3', name: 'x'.repeat(101)}}},
-    'ended.sold.name: expected at most 100 characters',
+    'has one for an ending',
+    {...smallest, ended: {sold: {code: '3', name: LONG}}},
+    'ended.sold.name: expected',
   ],
   ['has no account for an ending', {...smallest, ended: {sold: 'nowhere'}}, 'ended.sold: '],
   ['has no account for endings', {...smallest, ended: 'nowhere'}, 'ended: '],
@@ -45,7 +43,7 @@ const refused: [string, unknown, string][] = [
   ['has an account for endings without a code', {...smallest, ended: {name: 'Ended'}}, 'ended.code: '],
   [
     'has three tracking categories',
-    {...smallest, tracking: Array(3).fill({name: 'a', option: 'b'})},
+    {...smallest, tracking: Array(3).fill(TRACKED)},
     'tracking: expected at most two',
   ],
   [
@@ -77,7 +75,6 @@ test('accounts are enough: everything else has a default, and a parsed mapping c
     journal: 'GJ',
     currency: 'USD',
     tax_rate: 'Tax Exempt',
-    entity: '',
     tracking: [],
   })
   const ended = {code: '3', name: 'Ended'}

@@ -101,11 +101,6 @@ select night.deal_id from mart.night, range(100000000) as a, range(100000000) as
     'mart/wide.sql': `${HEADER}select md5(range::varchar) as deal_id from range(700000)\n`,
   })
 
-/** A check that finds twenty deals. */
-const findDrafts = (severity: string) => ({
-  'checks/no_draft.sql': `-- No draft.\n-- severity: ${severity}\nselect deal_id, property_address from core.deal where status = 'draft'\n`,
-})
-
 const tablesOf = ({dir}: BuildResult) =>
   Object.entries(readFiles(dir)).filter(([file]) => file.endsWith('.parquet'))
 
@@ -234,9 +229,7 @@ test('a model or check that takes too long is named, and the build leaves nothin
   const hasty = {...own, config: {...own.config, modelTimeoutSeconds: 0.05}}
   const late = await failureOfBuild(hasty, {request: {select: 'mart.endless'}})
   expect(late).toMatchObject({code: 'BUILD_TIMEOUT', exitCode: 3})
-  expect(late.message).toMatch(
-    /Model 'mart\.endless' in .*endless\.sql took longer than 0.05 s.*`current` is as/,
-  )
+  expect(late.message).toMatch(/Model 'mart\.endless' in .*endless\.sql took longer than 0.05 s/)
   const check = await failureOfBuild(hasty, {request: {select: 'mart.night'}})
   expect(check).toMatchObject({code: 'BUILD_TIMEOUT', exitCode: 3})
 })
@@ -271,18 +264,23 @@ test('a build asked to stop ends at once like any run, also while writing a file
   expect(failure).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
   expect(failure.message).toMatch(/`current` is as it was.*`loantape build`/)
   const stopped = await failureOfBuild(own, {request: {select: 'mart.wide'}, ...stopAt('checks passed')})
-  expect(stopped).toMatchObject({
-    code: 'INTERRUPTED',
-    message: expect.stringMatching(/table 'mart\.wide' was interrupted/),
-  })
+  expect(stopped.code).toBe('INTERRUPTED')
+  expect(stopped.message).toContain("table 'mart.wide' was interrupted")
 })
 
 test('a selection is built without its inputs, with only its own checks; a past moment leaves the last findings', async () => {
-  const own = withSql('failing', findDrafts('error'))
+  const own = withSql('failing', {
+    'checks/no_draft.sql': `-- No draft.\n-- severity: error\nselect deal_id from core.deal where status = 'draft'\n`,
+    'checks/no_summary.sql': `-- None.\n-- severity: warn\nselect deals from mart.portfolio_summary\n`,
+  })
   const out = join(own.folder.root, '../some.duckdb')
   const selected = await build(own, {select: 'mart.portfolio_summary', out})
   expect(selected).toMatchObject({is_scratch: true, is_current: false, dir: own.folder.scratch})
   expect(selected.models).toMatchObject([{name: 'mart.portfolio_summary'}])
+  // A manifest names the rows of a warning, and holds none of them.
+  const {results} = readManifest(selected.dir).checks
+  expect(results).toMatchObject([{name: 'no_summary', samples: ['22'], ids: ['22']}])
+  expect(results[0]).not.toHaveProperty('rows')
   await using copy = await openDatabase({attach: [{path: out, alias: 'copy', readOnly: true}]})
   await expect(copy.run('from copy.core.deal')).rejects.toThrow(/does not exist/)
   for (const request of [{select: 'core.deal'}, {}])
@@ -290,13 +288,7 @@ test('a selection is built without its inputs, with only its own checks; a past 
   const unchecked = {...own, config: {...own.config, sqlDir: undefined}}
   await build(unchecked, {knownAt: '2026-02-06 05:00:00'})
   using stateDb = openStateDb(own.folder.stateDb)
-  expect(findLastChecking(stateDb)).toMatchObject({failed: [{name: 'no_draft', failures: 20}]})
-})
-
-test('a manifest names the rows of a warning, and holds none of them', async () => {
-  const {dir} = await build(withSql('warning', findDrafts('warn')))
-  const {results} = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8')).checks
-  expect(results.map(Object.keys)).toEqual([['name', 'severity', 'failures', 'samples', 'ids']])
+  expect(findLastChecking(stateDb)).toMatchObject({failed: [{name: 'no_draft', failures: 20}, {}]})
 })
 
 test('a release opens in DuckDB 1.0, and the warehouse has the newest format', async () => {

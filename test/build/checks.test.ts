@@ -4,7 +4,6 @@ import {aRow, type History, type Row} from '../../src/build/case-rows.ts'
 import {readChecks, requirePassed, runChecks} from '../../src/build/checks.ts'
 import {type Database, openDatabase} from '../../src/store/database.ts'
 import type {CheckOutcome, CheckResult} from '../../src/store/release.ts'
-import {anyRow} from '../support/data.ts'
 import {writeSqlFolder} from './folder.ts'
 import {buildRelease, builtInPlan, planOf} from './history.ts'
 
@@ -186,28 +185,6 @@ const bridge = (row: Row): Row => ({
 const certified = [aRow('walk', bridge({}))]
 const sound: History = {deal_version: [aRow('deal_version')], walk: certified}
 const soon = {asOf: '2026-03-03'}
-
-test('words of our tables pass every check as names of statuses and programs', async () => {
-  const [walk] = certified
-  const named = ['(new)', '(gone)', ' (NEW) '].map((status, index) =>
-    aRow('deal_version', {deal_id: `deal_${index}`, status, loan_program: '(all)'}),
-  )
-  const totals = bridge({
-    distinct_records: 3,
-    present_deals: 3,
-    amount_total: '300000.00',
-    present_amount: '300000.00',
-  })
-  const history = {deal_version: named, walk: [{...walk, ...totals}]}
-  await using db = await buildRelease(history, {asOf: '2026-04-01'})
-  const found = toFindings(await runChecks(db, (await builtInPlan()).checks))
-  expect(found.map(({name}) => name)).toEqual(['status_is_classified', 'walked_recently'])
-  const ways = 'select month, from_status, to_status, deals from mart.status_transition order by all'
-  expect(await db.all(anyRow, `${ways} limit 2`)).toEqual([
-    {month: '2026-03', from_status: '[gone]', to_status: '[gone]', deals: '1'},
-    {month: '2026-03', from_status: '[new]', to_status: '[new]', deals: '2'},
-  ])
-})
 
 test('a limit on a bucket that cannot exist stops the build, and one on a bucket nobody has seen is a warning', async () => {
   const limits = (...rows: [dimension: string, bucket: string][]) =>

@@ -1,24 +1,13 @@
-import {mkdirSync} from 'node:fs'
 import {mkdtempDisposable} from 'node:fs/promises'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {writeLargeHistory, writeNight} from '../../scripts/bench/large-history.ts'
+import {writeLargeHistory} from '../../scripts/bench/large-history.ts'
 import {writeParquetFiles} from '../../src/build/build-folder.ts'
 import {buildModels} from '../../src/build/build-models.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import type {ReleaseTable} from '../../src/store/release.ts'
-import {createLab} from '../support/lab.ts'
 import {builtInPlan, ZONE} from './history.ts'
-
-test('the history built for benchmarks, with the night after it, passes every check', async () => {
-  await using lab = await createLab({tables: 'all'})
-  mkdirSync(lab.folder.root)
-  await writeLargeHistory(lab.folder.warehouse, 160)
-  await writeNight(lab.folder.warehouse, 4)
-  expect(await lab.run(['build'])).toMatchObject({code: 0})
-  expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '160'}])
-})
 
 test('tables and Parquet files are the same bytes, however often, with however many threads and lanes they are built', async () => {
   await using folder = await mkdtempDisposable(join(tmpdir(), 'loantape-'))
