@@ -624,29 +624,6 @@ test('a closed period keeps its mapping; balances move only with remap, once, ho
   expect(books.sumBatches('xero', '2026-03')).toEqual({1300: 60_000n, 1200: -60_000n})
 })
 
-test('balances that several programs left in one account are moved by one entry', async () => {
-  openOther()
-  const account = (code: string) => ({code, name: `Loans ${code}`})
-  const map = (codes: Record<string, string>) =>
-    books.map({
-      ...DEFAULT_MAPPING,
-      receivable: Object.fromEntries(Object.entries(codes).map(([name, code]) => [name, account(code)])),
-    })
-  const deal = (loan_program: string, status = 'funded') => ({a: {loan_amount: 700, loan_program, status}})
-  map({'*': '1200'})
-  await books.walk('2026-01-05', deal('A', 'draft'))
-  await books.walk('2026-01-20', deal('A'))
-  await books.walk('2026-02-10', deal('B'))
-  await closePeriod(books.config, {period: '2026-01'}, books.at('2026-02-11'))
-  map({A: '1210', '*': '1200'})
-  await books.walk('2026-03-10', deal('B'))
-  await closePeriod(books.config, {period: '2026-02'}, books.at('2026-03-11'))
-  map({A: '1200', '*': '1210'})
-  remapPeriods(books.config, {why: null}, books.at('2026-03-11'))
-  for (const month of ['2026-01', '2026-02', '2026-03']) await books.export('xero', month, '2026-03-11')
-  expect(books.sumBatches('xero', '')).toEqual({1210: 70_000n, 1090: -70_000n})
-})
-
 test('whatever a program is called, accounting init names it, and it can have an account of its own', async () => {
   openOther()
   const programs = ['Bridge', 'Bridge ', 'line\nend', 'code', 'name', '__proto__', 'x'.repeat(8192)]

@@ -1,7 +1,5 @@
-import {mkdtempSync, rmSync} from 'node:fs'
-import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {afterAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {quoteName} from '../../src/store/database.ts'
@@ -14,11 +12,9 @@ import {
 import {readColumns} from '../../src/store/sql.ts'
 import {createDealSet} from '../../src/web/deal-set.ts'
 import {anyRow} from '../support/data.ts'
-import {createLab} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 
-const filesDir = mkdtempSync(join(tmpdir(), 'loantape-sets-'))
-
-const lab = await createLab({tables: 'all'})
+const lab = await useLab({tables: 'all'})
 const {store} = lab.service
 seedPortfolio(store, {deals: 80, seed: 'parts', today: '2026-03-02'})
 await lab.walk('2026-03-02T23:30:00-05:00')
@@ -29,10 +25,8 @@ for (const day of ['2026-03-31', '2026-04-09']) {
 }
 await lab.sync('2026-04-10T23:30:00-04:00')
 
-afterAll(async () => {
-  rmSync(filesDir, {recursive: true})
-  await lab[Symbol.asyncDispose]()
-})
+const openSets = () =>
+  openForQuestions(requireRelease(lab.folder), {withWork: true, spillDir: join(lab.folder.cache, 'spill')})
 
 /** A model whose column is published wider than its SQL makes it, as a build does. */
 const OWN: ReleaseModel = {
@@ -50,11 +44,10 @@ function buildSumsSql({grain, adds_up}: ReleaseModel, from: string): string {
 }
 
 test('additive columns add up over the parts by status, in every table that declares them', async () => {
-  const release = requireRelease(lab.folder)
-  const models = readReleaseModels(release.dir) ?? []
+  const models = readReleaseModels(requireRelease(lab.folder).dir)
   const summed = models.filter(({adds_up}) => adds_up.length > 0)
   expect(summed.length).toBeGreaterThan(14)
-  await using db = await openForQuestions(release, {withWork: true, spillDir: join(filesDir, 'spill')})
+  await using db = await openSets()
   const {buckets} = await db.one(
     z.object({buckets: z.array(z.string())}),
     `select list(bucket)::varchar[] as buckets from release.mart.portfolio_breakdown where dimension = 'status'`,
@@ -77,9 +70,8 @@ test('additive columns add up over the parts by status, in every table that decl
 })
 
 test('a set of most deals, like one of few, holds the rows of its deals in every table of deals', async () => {
-  const release = requireRelease(lab.folder)
-  const models = [...readReleaseModels(release.dir), OWN]
-  await using db = await openForQuestions(release, {withWork: true, spillDir: join(filesDir, 'spill')})
+  const models = [...readReleaseModels(requireRelease(lab.folder).dir), OWN]
+  await using db = await openSets()
   const {deals: vanished} = await db.one(
     z.object({deals: z.coerce.number()}),
     `select count(*) as deals from release.core.deal_history where change = 'vanished' and valid_to is null`,
