@@ -25,20 +25,11 @@ for (let number = 1; number <= 4; number++) {
   stateDb.db.exec(`
     insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', 'h_1', '[]', 0, 0, '0', x'', x'')`)
 }
-const config = {...lab.config, releasesKept: 2, batchesKept: 1}
+const said = {...lab.env, LOANTAPE_RELEASES_KEPT: '2', LOANTAPE_BATCHES_KEPT: '1'}
+const config = parseConfig(said, {readFile: () => ''})
 const prune = (isDryRun: boolean) => pruneData(config, {isDryRun}, lab.createWorld('2026-02-03T12:00:00Z'))
 
-test('the operator says how many batches are kept', async () => {
-  const listed = async (kept: string) => {
-    const {batchesKept} = parseConfig({...lab.env, LOANTAPE_BATCHES_KEPT: kept}, {readFile: () => ''})
-    const {batches} = await pruneData({...config, batchesKept}, {isDryRun: true}, lab.createWorld(DAY_1))
-    return batches.length
-  }
-  // One of the four is of a closed period.
-  expect([await listed('1'), await listed('2'), await listed('3')]).toEqual([2, 1, 0])
-})
-
-test('releases and batches beyond the policy go, but not the current release, what a closed period needs or what is damaged', async () => {
+test('releases and batches beyond those the operator keeps go, but not the current release, what a closed period needs or what is damaged', async () => {
   const damaged = join(lab.folder.exports, 'csv/damaged')
   mkdirSync(damaged)
   writeFileSync(join(damaged, 'manifest.json'), '{')
@@ -65,10 +56,7 @@ test('releases and batches beyond the policy go, but not the current release, wh
 test('a clock 500 days ahead of the last walk makes nothing old', async () => {
   const ahead = lab.createWorld('2027-06-18T12:00:00Z')
   ahead.realClock = {...ahead.realClock, now: () => Date.now() + 500 * DAY_MS}
-  const config = {...lab.config, tapeDays: 400}
-  for (const isDryRun of [true, false])
-    expect(await pruneData(config, {isDryRun}, ahead)).toMatchObject({tapes: []})
-  expect((await lab.run(['verify', '--json'])).stdout).toContain('"removed":0')
+  expect(await pruneData({...config, tapeDays: 400}, {isDryRun: true}, ahead)).toMatchObject({tapes: []})
 })
 
 test('a folder with 130,000 tapes is pruned like any other', async () => {
