@@ -86,6 +86,8 @@ test('an export issues what is new since the last one, and nothing if nothing is
     },
   })
   expect(await books.export('xero', '2026-01', '2026-01-21')).toEqual([{...first, outcome: 'unchanged'}])
+  const [tables] = await books.export('csv', '2026-01', '2026-01-21')
+  expect(readManifest(tables?.dir ?? '')).toMatchObject({as_of: '2026-01-20', period_complete: false})
   await walkOn('2026-01-25', 130)
   const [second] = await books.export('xero', '2026-01', '2026-01-26')
   expect(second).toMatchObject({outcome: 'written', rows: 2})
