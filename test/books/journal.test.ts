@@ -1,5 +1,5 @@
 import {spawnSync} from 'node:child_process'
-import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {userInfo} from 'node:os'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
@@ -542,6 +542,28 @@ test('after an act was given up with its tape, a state database lost later is re
   expect(failure.message).toContain('state.sqlite: it lacks 1 act')
   await goOn(books.config, 'the state database, too', books.at('2026-01-21'))
   expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'written'}])
+})
+
+test('after a restore the last batches in it are named, and batches given up are to be deleted in the books', async () => {
+  const {root, exports} = books.folder
+  const [saved, kept] = [join(root, '../saved'), join(root, '../exports')]
+  const issue = async (day: string, amount: number) => {
+    await walkOn(day, amount)
+    const [batch] = await books.export('quickbooks', '2026-01', '2026-01-25')
+    return `quickbooks/${batch?.batch_id}`
+  }
+  const say = async (line: string) => (await books.run(line, '2026-01-25', {}, [])).stdout
+  await issue('2026-01-22', 120)
+  const last = await issue('2026-01-23', 130)
+  await say(`backup ${saved}`)
+  const lost = await issue('2026-01-24', 140)
+  cpSync(exports, kept, {recursive: true})
+  rmSync(root, {recursive: true})
+  expect(await say(`restore ${saved}`)).toContain(`Last journal batch in it: ${last}.`)
+  cpSync(kept, exports, {recursive: true})
+  const warning = `Delete what your books imported of ${lost}: what it held is issued again.`
+  expect(await say('tape go-on --why died')).toContain(warning)
+  expect(await say('period true-up')).toContain(warning)
 })
 
 test('a stop while others hold the warehouse is not shown as a reason why nothing can be issued', async () => {
