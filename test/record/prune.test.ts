@@ -25,8 +25,8 @@ for (let number = 1; number <= 4; number++) {
   stateDb.db.exec(`
     insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', 'h_1', '[]', 0, 0, '0', x'', x'')`)
 }
-const said = {...lab.env, LOANTAPE_RELEASES_KEPT: '2', LOANTAPE_BATCHES_KEPT: '1'}
-const config = parseConfig(said, {readFile: () => ''})
+const said = {...lab.env, LOANTAPE_BATCHES_KEPT: '1'}
+const config = {...parseConfig(said, {readFile: () => ''}), releasesKept: 2}
 const prune = (isDryRun: boolean) => pruneData(config, {isDryRun}, lab.createWorld('2026-02-03T12:00:00Z'))
 
 test('releases and batches beyond those the operator keeps go, but not the current release, what a closed period needs or what is damaged', async () => {
