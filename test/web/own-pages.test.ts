@@ -30,8 +30,9 @@ await lab.sync('2026-03-02T23:30:00-05:00', {config: {sqlDir: own.path}})
 const side = await serveLab(lab, {sqlDir: own.path})
 const release = requireRelease(lab.folder)
 const given = {...lab.config, sqlDir: own.path}
-/** The page `more`, without filters. */
+/** The page `more`, without filters and of one deal. */
 const more = await read('/pages/more')
+const moreOfFlorida = await read('/pages/more?state=FL')
 
 async function read(path: string): Promise<string> {
   const answer = await side.get(path)
@@ -162,10 +163,8 @@ test('what a page shows is downloaded as it is shown, without totals and links, 
     return await side.read(textOf(links.at(at)?.[1] ?? '').replaceAll('&amp;', '&'))
   }
   expect(await download(more, 0)).toBe('where_name,amount,deals,closing\nFL,0.01,1,0\nTX,1400000.00,4,0\n')
-  expect(await download(await read('/pages/more?state=FL'), 0)).toBe(
-    'where_name,amount,deals,closing\nFL,0.01,1,0\n',
-  )
-  expect(await download(await read('/pages/more?state=FL'), 1), 'of all deals').toBe('deals\n5\n')
+  expect(await download(moreOfFlorida, 0)).toBe('where_name,amount,deals,closing\nFL,0.01,1,0\n')
+  expect(await download(moreOfFlorida, 1), 'of all deals').toBe('deals\n5\n')
   const asked = await read("/pages/asked?show=it's&größe=9")
   expect(await download(asked, 0)).toBe(`g,a,b,c,d,e,f$show\n9,it's,$show,,$show,'$show,1\n`)
   expect(await download(asked, 1)).toBe('given\n""\n')
@@ -185,7 +184,7 @@ test('what a page shows is downloaded as it is shown, without totals and links, 
 })
 
 test('amounts are exact, and rounded only if a note gives the exact ones', async () => {
-  expect(textOf(await read('/pages/more?state=FL'))).toContain('Exact $0.01 At a glance $0.01 $0.01')
+  expect(textOf(moreOfFlorida)).toContain('Exact $0.01 At a glance $0.01 $0.01')
   const all = textOf(more)
   expect(all).toContain('Exact $1,400,000.01 At a glance $1.4M $1,400,000.01')
   expect(all).toContain('Loss −$1.5K n')
