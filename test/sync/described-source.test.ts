@@ -265,6 +265,14 @@ test('an error of a list names the path and the parameters that the source was a
   expect(await fail()).toMatch(/^3 pages in a row of GET \/facilities hold/)
 })
 
+test('a source that ignores the filter by status is found out at its first page, by the name that it has there', async () => {
+  lab.beginAnew()
+  const failure = await failureOf(lab.walk(DAY_1, {config: {detail: 'off', stage: 'funded'}}))
+  expect(failure).toMatchObject({code: 'SOURCE_REQUEST_REFUSED', exitCode: 7})
+  expect(failure.message).toMatch(/^24 of 25 records at .*, state, .* than 'funded'.*`filter`/)
+  expect(lab.foreign.asked).toHaveLength(1)
+})
+
 test('without its source.json a folder asks for nothing, and pushes nothing with one', async () => {
   const described = readFileSync(lab.folder.source)
   const rows = join(lab.folder.root, '../rows.csv')
