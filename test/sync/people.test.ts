@@ -72,18 +72,25 @@ const digitsOf = (text: string, count: number) =>
 /** The forms in which a source may write a person. No report of an answer may reveal any. */
 const SHAPES: readonly ((text: string) => string)[] = [
   (text) => text,
+  (text) => text.toUpperCase(),
   (text) => text.toLowerCase().replace(/[^a-z]+/g, '_'),
   (text) => text.toLowerCase().replace(/[^a-z]+/g, '-'),
   (text) => text.replace(/[^A-Za-z]+/g, ''),
   (text) => text.replace(/[^A-Za-z]+/g, '.'),
   (text) => `${text.toLowerCase().replace(/[^a-z]+/g, '.')}@example.com`,
+  (text) => `https://example.com/people/${encodeURIComponent(text)}`,
   (text) => `+1 ${digitsOf(text, 3)} ${digitsOf(text, 10).slice(3)}`,
   (text) => digitsOf(text, 9),
+  (text) => digitsOf(text, 9).replace(/(...)(..)(....)/, '$1-$2-$3'),
   (text) => `DE${digitsOf(`account of ${text}`, 20)}`,
+  (text) => `deal_${text.toLowerCase().replace(/[^a-z]+/g, '_')}`,
   (text) => Buffer.from(text).toString('base64'),
   (text) => Buffer.from(text).toString('hex'),
   (text) => `${text} `.repeat(40).trim(),
+  (text) => `"${text}"; drop table`,
   (text) => `${text}\nFrom: a line of its own`,
+  (text) => text.replace(/[aeo]/g, (letter) => ({a: '\u00e4', e: '\u0435', o: '\u05d5'})[letter] ?? letter),
+  (text) => `Dear Mr. ${text} (born 1948-02-29), `,
 ]
 
 /** Returns the text of a place in one of the shapes. */
