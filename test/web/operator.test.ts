@@ -68,10 +68,12 @@ test('nothing is done for another site, an anonymous caller or a viewer', async 
     ['a foreign origin', 403, foreign, side],
     ['an origin that is hidden', 403, {origin: 'null'}, side],
     ['a page of a sister site', 403, {origin: side.url, 'sec-fetch-site': 'same-site'}, side],
+    ['a foreign page', 403, {'sec-fetch-site': 'cross-site'}, side],
     ['another name for this machine', 403, {origin: 'http://evil.example', host: 'evil.example'}, side],
     ['an operator on a foreign page', 403, {...own, ...foreign}, guarded],
     ['an operator on no page', 403, {authorization: own.authorization}, guarded],
     ['a viewer', 403, {...own, authorization: `Bearer ${VIEWER}`}, guarded],
+    ['a wrong token', 401, {...own, authorization: `Bearer ${OPERATOR}x`}, guarded],
     ['no token', 401, {origin: guarded.url}, guarded],
   ]
   for (const [who, status, headers, at] of attempts)
@@ -86,6 +88,8 @@ test('nothing is done for another site, an anonymous caller or a viewer', async 
     expect((await guarded.post('/sql/queries', {name, q: 'select 1'}, own)).status, name).toBe(400)
     expect((await guarded.post('/filters', {save_as: name, state: 'TX'}, own)).status, name).toBe(400)
   }
+  for (const path of ['/quarantine/q_1', '/books/2026-02', '/deals/deal_000001/received'])
+    expect(await guarded.read(path, VIEWER), path).toContain('for operators')
   const received = 'href="/deals/deal_000001/received'
   expect(await guarded.read('/deals/deal_000001', OPERATOR)).toContain(received)
   expect(await guarded.read('/deals/deal_000001', VIEWER)).not.toContain(received)
