@@ -258,8 +258,9 @@ test('viewers neither see nor edit what is for operators, and are told what they
   expect(none).not.toContain('Property')
   expect((await guarded.get('/edit?name=deals', VIEWER)).status).toBe(403)
   const form = {name: 'signed', text: 'x', do: 'save', from: 'none'}
-  const signed = await guarded.post('/edit', form, {origin: guarded.url, ...basic('ann', OPERATOR)})
-  expect(signed.status).toBe(303)
-  expect(await guarded.readText('/edit?name=signed', OPERATOR)).toContain(', ann (web 127.0.0.1): look at it')
-  expect(await guarded.readText('/runs', OPERATOR)).toContain('ann (web 127.0.0.1) page signed')
+  const ann = `ann ${'x'.repeat(56)}`
+  const credentials = basic(`\u001b${ann}, and more`, OPERATOR)
+  expect((await guarded.post('/edit', form, {origin: guarded.url, ...credentials})).status).toBe(303)
+  expect(await guarded.readText('/edit?name=signed', OPERATOR)).toContain(`, ${ann} (web 127.0.0.1): look`)
+  expect(await guarded.readText('/runs', OPERATOR)).toContain(`${ann} (web 127.0.0.1) page signed`)
 })

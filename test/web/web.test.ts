@@ -221,11 +221,18 @@ test('metrics tell a viewer of the tables that are readable, and a fleet shows i
 })
 
 test('every answer has the security headers, and no file is served', async () => {
-  for (const path of ['/', '/state.sqlite', '/..%2f..%2fetc/passwd', '/current/manifest.json']) {
+  const statuses = {
+    '/': 200,
+    '/state.sqlite': 404,
+    '/..%2f..%2fetc/passwd': 404,
+    '/current/manifest.json': 404,
+    '/%zz': 400,
+  }
+  for (const [path, status] of Object.entries(statuses)) {
     const answer = await open.get(path)
     expect(answer.headers.get('content-security-policy')).toContain("default-src 'none'")
     expect(answer.headers.get('x-content-type-options')).toBe('nosniff')
-    expect(answer.status).toBe(path === '/' ? 200 : 404)
+    expect(answer.status, path).toBe(status)
   }
 })
 
