@@ -12,7 +12,7 @@ import {expectNumbersToLead} from './page-numbers.ts'
 import {block, chartIn, serveLab, textOf} from './side.ts'
 
 /** A folder of models, checks and pages of one's own. */
-const OWN = join(import.meta.dirname, '../golden/own')
+const OWN = join(import.meta.dirname, 'own')
 
 const lab = await useLab({tables: 'all'})
 const {store} = lab.service
