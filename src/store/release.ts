@@ -281,7 +281,7 @@ export async function requireIntact(path: string, {sha256}: ReleaseTable, copy =
 }
 
 /** Read-only, attached as `release`. @throws UnexpectedError `RELEASE_DAMAGED` if its database does not open */
-export async function openRelease({dir, database}: Release, isReader = true): Promise<Database> {
+export async function openRelease({dir, database}: Release, {isReader = true} = {}): Promise<Database> {
   const attach = [{path: database, alias: 'release', readOnly: true}]
   const db = await openDatabase({attach, isReader}).catch((error: unknown) => {
     const [words = ''] = messageOf(error).split('\n')
@@ -306,7 +306,7 @@ export function findReleaseDamage(error: unknown): LoantapeError | undefined {
 export async function openForQuestions(release: Release, options: QuestionOptions = {}): Promise<Database> {
   const {memoryMb, withWork, spillDir, file} = options
   const {as_of, time_zone} = release.manifest
-  const db = await openRelease(release, false)
+  const db = await openRelease(release, {isReader: false})
   const statements = [
     memoryMb !== undefined && `set memory_limit = '${memoryMb}MB'`,
     withWork &&
