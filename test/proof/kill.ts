@@ -23,6 +23,7 @@ export interface KillRequest extends ProofRequest {
   randomKills?: number
   /** The tables of a release, as `--select` names them; all by default. */
   tables?: string
+  /** A multiple of 60; 300 by default. */
   deals?: number
 }
 

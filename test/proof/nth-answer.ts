@@ -32,6 +32,7 @@ const FOR_EVER = 5_000
 interface Kind {
   fault: Fault
   end: {code: string; exitCode: number}
+  /** Never retried: one failure counts as permanent. */
   isFinal?: true
 }
 

@@ -64,6 +64,7 @@ export function setStage(story: Story, source: Source, root: string) {
 export type Ended = EndedProcess & {error: string}
 
 interface Steering {
+  /** Stopped by default. */
   clock?: {now(): number}
   onStep?: (step: string) => void
   requestTimeoutSeconds?: number
